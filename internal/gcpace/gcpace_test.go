@@ -13,16 +13,20 @@ import (
 func TestPercent(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
-		live, held int64
-		want       int
+		live, held, allocated int64
+		want                  int
 	}{
-		{0, 0, 100}, {10 * mib, 0, 100}, {0, 10 * mib, 100},
-		{80 * mib, 40 * mib, 50},
-		{100 * mib, 90 * mib, leastPercent},
-		{50 * mib, 60 * mib, leastPercent}, // held has grown since the last look
+		{0, 0, 0, 100}, {10 * mib, 0, 0, 100}, {0, 10 * mib, 0, 100},
+		{80 * mib, 40 * mib, 0, 50},
+		{100 * mib, 90 * mib, 0, leastPercent},
+		{50 * mib, 60 * mib, 0, leastPercent}, // held has grown since the last look
+		{16 * mib, 12 * mib, 64 * mib, 100},
+		{16 * mib, 12 * mib, 4 * mib, 25},
+		{16 * mib, 12 * mib, 1 << 40, 200}, // mostHeadroom
+		{320 * mib, 0, 1 << 40, 100},
 	} {
-		if got := percent(c.live, c.held); got != c.want {
-			t.Errorf("%d live, %d held: %d, want %d", c.live, c.held, got, c.want)
+		if got := percent(c.live, c.held, c.allocated); got != c.want {
+			t.Errorf("%d live, %d held, %d allocated: %d, want %d", c.live, c.held, c.allocated, got, c.want)
 		}
 	}
 }
