@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `make race`: the tests of what has goroutines, with the race detector and -short, since make test runs them at their size: one round
 # of schedules is enough to see races. System tests of the programs are not among them: it would see the tests and not the programs
-# that they start.
+# that they start. `race.sh whole` prints the packages of which it leaves no test out, which .ci/run then runs here alone.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -28,6 +28,18 @@ large='^(TestConsole|TestALargeFleetOnASlowLine|TestPoliciesAreBounded|TestHisto
 large+='|TestComparisonsAreBounded|TestCostly|TestGuessesAreSlow|TestConformanceOnDisk|TestEveryCommandHonoursItsFlags|TestExitStatus'
 large+='|TestDamage|TestAnswersAreDescribed|TestDeadLettersOfAPageAreBounded|TestHeapBy|TestIdleConnections$)'
 # -s and -w halve the time that linking takes; reports of races need neither.
+
+# Figures and heaps are not measured with the detector.
+whole() {
+  local tests
+  tests=$(sed -nE 's/^func ((Test|Fuzz|Example)\w*)\(.*/\1/p' "$1"/*_test.go 2>/dev/null) || return
+  ! grep -qE "$large" <<<"$tests" && ! grep -qE 'figures\.|heaptest\.|AllocsPerRun' "$1"/*_test.go
+}
+if [ "${1:-}" = whole ]; then
+  # shellcheck disable=SC2086 # the packages are words
+  go list -f '{{.ImportPath}} {{.Dir}}' $packages | while read -r package folder; do if whole "$folder"; then echo "$package"; fi; done
+  exit
+fi
 # shellcheck disable=SC2086 # the packages are words
 CGO_ENABLED=1 go test -short -skip "$large" -json -race -trimpath -vet=off -ldflags='-s -w' -p $((2 * $(getconf _NPROCESSORS_ONLN))) \
   -timeout 30m $packages | CGO_ENABLED=0 go run -trimpath ./test/testreport

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `make test`: checks the format and runs every test. What is missing on this machine (see deps.sh) is
 # installed as root; else what needs it is left out, and named in the last line. With STRICT=1, or CI, that is a failure.
-# A step that fails stops none of the others.
+# A step that fails stops none of the others. WITHOUT has packages, one a line, whose tests run elsewhere: see .ci/run.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 trap 'exit 130' INT
@@ -47,13 +47,17 @@ tests() {
   if command -v npm >/dev/null && [ ! -d sdk/js/node_modules ]; then
     echo "The tests of sdk/js have npm download TypeScript, esbuild and MongoDB's driver: 20 MB the first time."
   fi
-  # Those that take long come first, so that nobody waits for one of them alone in the end.
-  local slow='/(test/(fleet|sidecar|contract|controlplane|sdk|examples)|simulation|mongolog|pebblelog|console|deploytest|group)(/|$)' packages
-  packages=$(go list -e work)
+  # Those that take longest come first, so that nobody waits for one of them alone in the end.
+  local slow='test/controlplane controlplane/internal/console sidecar/internal/simulation test/sidecar test/fleet test/contract
+    test/examples test/sdk test/jstest sidecar sdk/cmd/sluice sidecar/internal/eventlog/pebblelog
+    sidecar/internal/eventlog/mongolog/bubbletest deploy/deploytest controlplane sidecar/internal/outbox sidecar/internal/quota'
+  local package packages
+  packages=$(go list -e work | grep -vxF "${WITHOUT:-}")
+  slow=$(for package in $slow; do grep -x "github.com/sluice-bus/sluice/$package" <<<"$packages"; done)
   # The tests mostly wait, for processes and for what they limit to so much a second. A package that hangs is ended.
   # shellcheck disable=SC2046 # the packages are words
   CGO_ENABLED=0 go test -short -json -p $((2 * $(getconf _NPROCESSORS_ONLN))) -trimpath -vet=off -ldflags='-s -w' -timeout 30m \
-    $(grep -E "$slow" <<<"$packages") $(grep -vE "$slow" <<<"$packages") | CGO_ENABLED=0 go run -trimpath ./test/testreport
+    $slow $(grep -vxF "$slow" <<<"$packages") | CGO_ENABLED=0 go run -trimpath ./test/testreport
 }
 
 missing() { deploy/dev/deps.sh missing | grep -v ': the race detector' || true; } # see race.sh
