@@ -44,6 +44,7 @@ type member struct {
 	instance, node string
 	out            *stream // nil: not connected
 	removed        bool    // no longer the topic's
+	since          time.Time
 
 	// The member's last report.
 	report       uint64
@@ -67,7 +68,10 @@ type member struct {
 	rate   float64
 	burst  float64
 	acked  uint64
-	grant  time.Time // the latest grant of tokens
+	// mostRate and mostBurst are the largest rate and burst since the last report.
+	mostRate, mostBurst float64
+
+	grant time.Time // the latest grant of tokens
 
 	// Of the current round.
 	active      bool

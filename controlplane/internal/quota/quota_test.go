@@ -141,6 +141,53 @@ func TestForgedReportsStarveNobody(t *testing.T) {
 	})
 }
 
+// What a sidecar says that it let through counts as far as it was granted, or as the share of one, in the time since its last
+// report, whatever it says of that time.
+func TestAllowedIsWhatWasGranted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var now time.Time
+		const rate, burst = 1000, 500
+		s := newServer(rate, burst, &now)
+		others := make([]*stream, rapid.IntRange(1, 6).Draw(t, "others"))
+		for i := range others {
+			others[i] = newMember(fmt.Sprint(i))
+		}
+		mallory, share := newMember("mallory"), ""
+		one := 1 / float64(len(others)+1)
+		type grant struct {
+			rate, burst float64
+			at          time.Time
+		}
+		var grants []grant
+		for k := range 60 {
+			now = now.Add(100 * time.Millisecond)
+			for _, st := range others {
+				s.share(st, &usage{topic: "fleet", report: uint64(k), elapsed: 100 * time.Millisecond, left: -1,
+					denied: rapid.SampledFrom([]uint64{0, 10, 1000}).Draw(t, "denied"), wants: 1}, now)
+			}
+			if a := mallory.waiting["fleet"]; a != nil {
+				share = a.share
+				grants = append(grants, grant{a.rate, float64(a.burst), now})
+				delete(mallory.waiting, "fleet")
+			}
+			elapsed := rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, time.Second, 24 * time.Hour}).Draw(t, "elapsed")
+			forged := usage{topic: "fleet", report: uint64(k), share: share, elapsed: elapsed, left: -1, wants: 1,
+				allowed: rapid.SampledFrom([]uint64{0, 100, 10_000, math.MaxUint32}).Draw(t, "allowed")}
+			s.share(mallory, &forged, now)
+			s.rounds(now)
+			most := grant{rate * one, burst * one, now}
+			for _, g := range grants {
+				if now.Sub(g.at) <= 2*lapse {
+					most = grant{max(most.rate, g.rate), max(most.burst, g.burst), now}
+				}
+			}
+			if got := float64(forged.allowed); k > 20 && got > 2*(most.burst+most.rate/4)+1.01*most.rate*2 {
+				t.Fatalf("%v count as let through, where %+v was granted", got, most)
+			}
+		}
+	})
+}
+
 // counts is a sink that adds up what a sidecar let through and refused.
 type counts struct{ allowed, denied uint64 }
 

@@ -286,7 +286,7 @@ func (s *Server) divided(st *stream, name string, u *usage, p policy.Publish, no
 			continue
 		}
 		st.topics[name] = true
-		if t.bound(st.node, u, p, now) {
+		if t.bound(st, u, p, now) {
 			s.name(st, u, now)
 		}
 		t.report(st, u, s.number(u.share), now)

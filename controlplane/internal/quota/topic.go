@@ -41,25 +41,35 @@ type topic struct {
 }
 
 // bound limits a report to what a sidecar can truly say, and reports whether it said more. A fallback is the policy's rate
-// divided by the known sidecars, so it counts as the share of one at most: no report takes the shares of others.
-func (t *topic) bound(node string, u *usage, p policy.Publish, now time.Time) (impossible bool) {
+// divided by the known sidecars, so it counts as the share of one at most: no report takes the shares of others. What a sidecar has let
+// through is bounded by what it was granted, or by the share of one where its fallback may have acted.
+func (t *topic) bound(st *stream, u *usage, p policy.Publish, now time.Time) (impossible bool) {
 	rate, burst := p.Rate, float64(p.Burst)
 	if now.Sub(t.mostAt) > knownWithin || rate >= t.mostRate && burst >= t.mostBurst {
 		t.mostRate, t.mostBurst, t.mostAt = rate, burst, now
 	}
 	impossible = u.rate > t.mostRate*(1+1e-6) || u.capacity > max(1, t.mostBurst) || float64(u.wants) > max(1, t.mostBurst)
-	// No sidecar lets more through than all tokens that the topic may have had in that time; twice the burst and the
-	// slack, since tokens of refused events are given back and used again.
-	allowed := 2*(t.mostBurst+max(1, t.mostRate*slackFor.Seconds())) + 1.01*t.mostRate*u.elapsed.Seconds()
-	if float64(u.allowed) > allowed {
+	if allowed := mostAllowed(t.mostRate, t.mostBurst, u.elapsed); u.allowed > allowed {
 		impossible = impossible || u.elapsed <= knownWithin // else it may have been another policy's
-		u.allowed = uint64(allowed)
+		u.allowed = allowed
 	}
 	sidecars := float64(max(1, len(t.members)))
-	u.rate = min(u.rate, max(0, rate/sidecars-t.ended[node]))
+	if m := t.members[st.id()]; m != nil && m.out == st {
+		u.elapsed = min(u.elapsed, now.Sub(m.reportAt)+lapse)
+		if now.Sub(m.since) > lapse { // what another control plane has granted it, or this one before a restart, has lapsed
+			u.allowed = min(u.allowed, mostAllowed(max(m.mostRate, t.mostRate/sidecars), max(m.mostBurst, t.mostBurst/sidecars), u.elapsed))
+		}
+	}
+	u.rate = min(u.rate, max(0, rate/sidecars-t.ended[st.node]))
 	u.capacity = min(u.capacity, max(1, burst/sidecars))
 	u.wants = min(u.wants, max(1, p.Burst))
 	return impossible
+}
+
+// mostAllowed is how many events a bucket can have let through in a time: all its tokens, and twice its burst and the slack, since
+// tokens of refused events are given back and used again.
+func mostAllowed(rate, burst float64, in time.Duration) uint64 {
+	return uint64(2*(burst+max(1, rate*slackFor.Seconds())) + 1.01*rate*in.Seconds())
 }
 
 // report records a sidecar's usage.
@@ -71,7 +81,7 @@ func (t *topic) report(st *stream, u *usage, number uint64, now time.Time) {
 		if unused || len(t.members) >= maxMembers {
 			return
 		}
-		m = &member{instance: st.instance, node: st.node, demandAt: now, reportAt: now, shown: NoShare}
+		m = &member{instance: st.instance, node: st.node, demandAt: now, reportAt: now, since: now, shown: NoShare}
 		t.members[m.id()] = m
 		t.urgent = true
 	}
@@ -94,6 +104,7 @@ func (t *topic) report(st *stream, u *usage, number uint64, now time.Time) {
 		m.fallBack(u, now)
 	}
 	t.rates, t.bursts = t.rates+m.rate-rate, t.bursts+m.burst-burst
+	m.mostRate, m.mostBurst = m.rate, m.burst
 	t.trim()
 	if m.asked || u.wants > 0 && m.current().burst < float64(u.wants) {
 		t.urgent = true
@@ -183,6 +194,7 @@ func (t *topic) assign(m *member, rate, burst float64, grant int, now time.Time)
 	t.rates += max(0, rate-m.rate)
 	t.bursts += max(0, burst-m.burst)
 	m.rate, m.burst = max(m.rate, rate), max(m.burst, burst)
+	m.mostRate, m.mostBurst = max(m.mostRate, m.rate), max(m.mostBurst, m.burst)
 	t.reservoir -= float64(grant)
 	if grant > 0 {
 		m.denied, m.wants, m.grant = 0, 0, now
