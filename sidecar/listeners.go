@@ -104,7 +104,7 @@ func (s *Sidecar) servePeople(ctx context.Context) error {
 	})
 	defer ln.Wait()
 	server := &httpapi.Server{
-		Handler: s.tracing.Handler(s.gateway.ForPeople(replay.Routes(s.history())), "/replay", "/export"),
+		Handler: s.tracing.Handler(s.gateway.ForPeople(replay.Routes(s.history()), replay.TopicOf), "/replay", "/export"),
 		Logger:  s.cfg.Logger, DrainTimeout: s.cfg.DrainTimeout, ConnContext: s.gateway.ConnContext,
 	}
 	return server.Serve(ctx, ln)

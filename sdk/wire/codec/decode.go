@@ -20,20 +20,32 @@ func DecodeRequest(text []byte, lim wire.Limits) (*Request, *wire.Error) {
 	var f frame
 	s := scanner{b: text}
 	isObject, err := s.object(func(name []byte) *SyntaxError { return f.member(&s, name, lim) }) // members before a syntax error stay
-	var in memberReader
-	corr := in.text("corr", &f.corr)
-	if in.err == nil && f.corr.given() && utf8.ValidString(corr) {
+	var of, in memberReader
+	corr := of.text("corr", &f.corr)
+	if of.err == nil && f.corr.given() && utf8.ValidString(corr) {
 		r.Corr, r.HasCorr = corr, true
 	}
+	r.readNames(&in, &f)
 	switch {
 	case err != nil:
 		return r, wire.Errorf(wire.BadJSON, "the frame is not JSON: %v", err)
 	case !isObject:
 		return r, wire.Errorf(wire.BadRequest, "a frame must be a JSON object")
-	case in.err == nil:
-		r.fill(&in, &f, lim)
+	case of.err != nil:
+		return r, of.err
 	}
+	r.fill(&in, &f, lim)
 	return r, in.err
+}
+
+// readNames reads which op the frame is, and of what: a refusal of the frame is noted and counted there.
+func (r *Request) readNames(in *memberReader, f *frame) {
+	switch r.Op = opOf(&f.op, requestOps); r.Op {
+	case "", wire.OpPing, wire.OpAuth:
+	default:
+		r.Topic = in.text("topic", &f.topic)
+		r.Group = in.text("group", &f.group)
+	}
 }
 
 var requestOps = []string{
@@ -56,7 +68,6 @@ func opOf(v *value, ops []string) string {
 
 // fill decodes the members that the frame's op needs.
 func (r *Request) fill(in *memberReader, f *frame, lim wire.Limits) {
-	r.Op = opOf(&f.op, requestOps)
 	switch r.Op {
 	case wire.OpPublish:
 		in.members(f, inPublish)
@@ -74,11 +85,11 @@ func (r *Request) fill(in *memberReader, f *frame, lim wire.Limits) {
 		r.ExtendMS = in.extend(&f.extendMS)
 	case wire.OpSubscribe:
 		in.members(f, inSubscription|inOpts)
-		r.fillSubscription(in, f)
+		r.checkSubscription(in)
 		in.options(&r.Subscribe, &f.item, inSubscribeOpts, lim)
 	case wire.OpUnsubscribe, wire.OpPause, wire.OpResume:
 		in.members(f, inSubscription)
-		r.fillSubscription(in, f)
+		r.checkSubscription(in)
 	case wire.OpPing:
 		in.members(f, 0)
 	case wire.OpAuth:
@@ -99,18 +110,17 @@ func (r *Request) fill(in *memberReader, f *frame, lim wire.Limits) {
 	}
 }
 
-// fillSubscription reads the name of a subscription: a topic and maybe a group.
-func (r *Request) fillSubscription(in *memberReader, f *frame) {
-	r.Topic = in.text("topic", &f.topic)
+// checkSubscription checks the name of a subscription: a topic and maybe a group.
+func (r *Request) checkSubscription(in *memberReader) {
 	in.check(CheckReadTopic(r.Topic))
-	if r.Group = in.text("group", &f.group); r.Group != "" {
+	if r.Group != "" {
 		in.check(CheckGroup(r.Group))
 	}
 }
 
 // fillSettle reads an ACK, NACK or MODACK.
 func (r *Request) fillSettle(in *memberReader, f *frame) {
-	r.fillSubscription(in, f)
+	r.checkSubscription(in)
 	if r.Group == "" {
 		in.fail("group is missing")
 	}
@@ -129,7 +139,6 @@ func (r *memberReader) members(f *frame, allowed uint) {
 }
 
 func (r *Request) fillPublish(in *memberReader, f *frame, lim wire.Limits) {
-	r.Topic = in.text("topic", &f.topic)
 	switch {
 	case in.err != nil:
 	case f.events.given():
@@ -148,6 +157,16 @@ func (r *Request) fillBatch(f *frame, lim wire.Limits) *wire.Error {
 	if f.events.kind != '[' {
 		return wire.Errorf(wire.BadRequest, "events must be an array of objects")
 	}
+	r.IsBatch, r.Events = true, f.batch // with their topics, also where the batch is refused
+	for i := range r.Events {
+		p := &r.Events[i]
+		if p.Event.Topic != "" {
+			continue
+		}
+		if p.Event.Topic = r.Topic; r.Topic == "" && p.Err == nil {
+			*p = wire.PublishItem{Err: wire.Errorf(wire.BadRequest, "topic is missing, in the event as well as in the frame")}
+		}
+	}
 	if f.item.payload.given() || f.item.payload64.given() {
 		return wire.Errorf(wire.BadRequest, "give either payload or events, not both")
 	}
@@ -164,19 +183,7 @@ func (r *Request) fillBatch(f *frame, lim wire.Limits) *wire.Error {
 			size, lim.BatchBytes)
 	}
 	if r.Topic != "" {
-		if err := CheckTopic(r.Topic); err != nil {
-			return err
-		}
-	}
-	r.IsBatch, r.Events = true, f.batch
-	for i := range r.Events {
-		p := &r.Events[i]
-		if p.Err != nil || p.Event.Topic != "" {
-			continue
-		}
-		if p.Event.Topic = r.Topic; r.Topic == "" {
-			*p = wire.PublishItem{Err: wire.Errorf(wire.BadRequest, "topic is missing, in the event as well as in the frame")}
-		}
+		return CheckTopic(r.Topic)
 	}
 	return nil
 }

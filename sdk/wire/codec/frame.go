@@ -203,14 +203,16 @@ func scanItem(s *scanner, lim wire.Limits) (wire.PublishItem, *SyntaxError) {
 		return wire.PublishItem{}, err
 	}
 	p := it.decode(inItem, lim)
-	if p.Err == nil && it.topic.given() {
-		var r memberReader
+	if it.topic.given() {
+		r := memberReader{}
 		p.Event.Topic = r.text("topic", &it.topic)
 		r.check(CheckTopic(p.Event.Topic))
-		p.Err = r.err
+		if p.Err == nil {
+			p.Err = r.err
+		}
 	}
 	if p.Err != nil {
-		return wire.PublishItem{Err: p.Err}, nil
+		return wire.PublishItem{Event: wire.Event{Topic: p.Event.Topic}, Err: p.Err}, nil
 	}
 	return p, nil
 }

@@ -76,10 +76,10 @@ func CheckTopics(topics []string) error {
 	return nil
 }
 
-// Note writes a line. err is why the action was refused; nil: it was not. Note leaves out
+// Note writes a line, unless the topic cannot be one. err is why the action was refused; nil: it was not. Note leaves out
 // attributes that are "".
 func (l *Log) Note(action, topic string, who access.Identity, from string, err error, more ...slog.Attr) {
-	if l == nil || !access.Covers(l.topics, topic) {
+	if l == nil || !access.Covers(l.topics, topic) || codec.CheckReadTopic(topic) != nil {
 		return
 	}
 	attrs := []slog.Attr{slog.String("action", action), slog.String("topic", topic), slog.String("identity", who.Name),
@@ -159,7 +159,6 @@ func (l *Log) Published(items []wire.PublishItem, results []wire.ResultItem, who
 
 // request is what a handler says about its request.
 type request struct {
-	topic string
 	noted bool // it writes the lines itself
 }
 
@@ -172,17 +171,12 @@ func WritesLines(ctx context.Context) {
 	}
 }
 
-// SetTopic says which topic a request is about, where neither path nor query name it.
-func SetTopic(ctx context.Context, topic string) {
-	if r, ok := ctx.Value(requestKey{}).(*request); ok {
-		r.topic = topic
-	}
-}
-
 // HTTP writes a line for each request about a topic once it is answered, unless its handler has said that it writes them. The topic
-// is the path value, the query parameter "topic", or that of SetTopic. A request on the routes that publish is a publish, also where
-// it was refused before it came to one.
-func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler, publish ...string) http.Handler {
+// is the path value, the query parameter "topic", or what topicOf says, which may be nil. A request on the routes that publish is a
+// publish, also where it was refused before it came to one.
+func (l *Log) HTTP(
+	who func(context.Context) access.Identity, topicOf func(*http.Request) string, next http.Handler, publish ...string,
+) http.Handler {
 	if l == nil {
 		return next
 	}
@@ -192,7 +186,10 @@ func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler,
 		var said request
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, &said))
 		defer func() {
-			topic := cmp.Or(r.PathValue("topic"), r.URL.Query().Get("topic"), said.topic)
+			topic := cmp.Or(r.PathValue("topic"), r.URL.Query().Get("topic"))
+			if topic == "" && topicOf != nil {
+				topic = topicOf(r)
+			}
 			if topic == "" || r.Pattern == "" || said.noted {
 				return
 			}

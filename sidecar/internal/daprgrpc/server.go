@@ -24,7 +24,6 @@ import (
 	"github.com/sluice-bus/sluice/internal/daprpb"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/ingest"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
@@ -172,7 +171,7 @@ func (s *Server) BulkPublishEvent(ctx context.Context, in *daprpb.BulkPublishReq
 		if en.GetEntryId() == "" || seen[en.GetEntryId()] {
 			err := wire.Errorf(wire.BadRequest, "entry_id of entry %d is missing, or is that of another entry: %q",
 				i, refusal.Shorten(en.GetEntryId()))
-			callOf(ctx).caller.Note(audit.Publish, in.GetTopic(), "", err)
+			noteRefused(ctx, in.GetTopic(), err)
 			return nil, s.refuse(err)
 		}
 		seen[en.GetEntryId()] = true
@@ -201,7 +200,7 @@ func (s *Server) BulkPublishEventAlpha1(ctx context.Context, in *daprpb.BulkPubl
 // publish publishes what came as a message.
 func (s *Server) publish(ctx context.Context, call *ingest.DaprCall) ([]wire.ResultItem, error) {
 	if s.cfg.Sessions.Stopping.Err() != nil {
-		callOf(ctx).caller.Note(audit.Publish, call.Topic, "", refusal.Stopping())
+		noteRefused(ctx, call.Topic, refusal.Stopping())
 		return nil, refusal.Stopping()
 	}
 	call.Trace = s.traceOf(ctx)
@@ -209,6 +208,12 @@ func (s *Server) publish(ctx context.Context, call *ingest.DaprCall) ([]wire.Res
 }
 
 // traceOf is the trace context of a call.
+// noteRefused writes the line of a publish that was refused before it was one.
+func noteRefused(ctx context.Context, topic string, err error) {
+	caller := callOf(ctx).caller
+	caller.NotePublished(caller.Identity(), ingest.Undecoded(topic), nil, err)
+}
+
 func (s *Server) traceOf(ctx context.Context) http.Header {
 	trace := http.Header{}
 	md, _ := metadata.FromIncomingContext(ctx)

@@ -69,7 +69,7 @@ func (s *Server) SubscribeTopicEventsAlpha1(stream eventStream) error {
 	defer caller.Share().Leave(budget.Streams)
 	sub, name, err := s.check(caller, first.GetInitialRequest())
 	if err != nil && sub.Topic != "" {
-		caller.Note(audit.Subscribe, sub.Topic, name, err)
+		caller.Note(caller.Identity(), audit.Subscribe, sub.Topic, name, err)
 	}
 	if err == nil {
 		err = s.serve(stream, caller, &sub, name)
@@ -110,7 +110,7 @@ func (s *Server) serve(stream eventStream, caller *session.Session, sub *daprapp
 	defer cancel()
 	giving, abort := context.WithCancel(s.over)
 	c := &carrier{stream: stream, appID: s.cfg.AppID, sub: sub, expected: map[string][]chan delivery.Outcome{}}
-	note := func(action string, err error) { caller.Note(action, sub.Topic, name, err) }
+	note := func(action string, err error) { caller.Note(caller.Identity(), action, sub.Topic, name, err) }
 	m, err := delivery.Subscribe(caller.Attribute(ctx), giving, delivery.Config{
 		Topic: sub.Topic, Group: name, DeadLetterTopic: sub.DeadLetterTopic, Name: s.cfg.AppID + " at " + caller.From, Address: caller.From,
 		Carrier: c, Window: window, Batch: 1, Groups: s.cfg.Groups, Policies: s.cfg.Policies, Share: caller.Share(),

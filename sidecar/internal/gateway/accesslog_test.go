@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -16,9 +18,11 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/ingest"
+	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 	"github.com/sluice-bus/sluice/test/openapitest"
 	"github.com/sluice-bus/sluice/test/require"
@@ -26,9 +30,9 @@ import (
 
 // accessLine is a line of the access log.
 type accessLine struct {
-	Action, Topic, Identity, From, Code string
-	Status                              int
-	Events, Refused                     *int
+	Action, Topic, Group, Identity, From, Code, Role string
+	Status                                           int
+	Events, Refused                                  *int
 }
 
 // accessLines keeps the lines of an access log, by the address that they are about.
@@ -61,21 +65,52 @@ func (l *accessLines) forget(from string) {
 	delete(l.byFrom, from)
 }
 
-// accessed is a request that was made.
-type accessed struct {
-	token, pattern, topic, from string
-	text                        string
-	status                      int // 0: the client did not wait for it
+// listener is one of the sidecar's, with its routes about a topic.
+type listener struct {
+	name, addr string
+	routes     []string
 }
 
-// drawAccess draws a request of any route about a topic.
-func drawAccess(t *rapid.T, routes []string) (a accessed, early bool) {
-	a.token = rapid.SampledFrom([]string{"app", "app", "less", "wrong", ""}).Draw(t, "token")
-	a.pattern = rapid.SampledFrom(routes).Draw(t, "route")
+// all are the lines about any address.
+func (l *accessLines) all() []accessLine {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Concat(slices.Collect(maps.Values(l.byFrom))...)
+}
+
+func (l *accessLines) forgetAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.byFrom)
+}
+
+// accessed is a request that was made.
+type accessed struct {
+	who, role            string // of whom a line must be, "": nobody's
+	pattern, topic, from string // topic "": it cannot be known
+	text                 string
+	status               int // 0: the client did not wait for it
+}
+
+// drawAccess draws a request of any listener's routes about a topic. cursors are those of topics that have one.
+func drawAccess(t *rapid.T, listeners []listener, cursors map[string]string) (a accessed, addr string, early bool) {
+	at := rapid.SampledFrom(listeners).Draw(t, "listener")
+	a.pattern = rapid.SampledFrom(at.routes).Draw(t, "route")
 	a.topic = rapid.SampledFrom([]string{"t", "u", "none", "t.dlq"}).Draw(t, "topic")
 	method, path, _ := strings.Cut(a.pattern, " ")
 	path = strings.NewReplacer("{topic}", a.topic, "{group}", "g", "{id}", "e1", "{pubsub}", "p", "{$}", "").Replace(path)
-	path += rapid.SampledFrom([]string{"", "", "?dry_run=1", "?from=earliest", "?id=e1", "?limit=x", "?nonsense=1"}).Draw(t, "query")
+	query := rapid.SampledFrom([]string{"", "", "dry_run=1", "from=earliest", "id=e1", "limit=x", "nonsense=1"}).Draw(t, "query")
+	path += "?" + query
+	switch {
+	case strings.Contains(a.pattern, "{topic}"):
+	case rapid.Bool().Draw(t, "by cursor alone"):
+		path += "&cursor=" + cursors[a.topic]
+		if cursors[a.topic] == "" {
+			a.topic = ""
+		}
+	default:
+		path += "&topic=" + a.topic
+	}
 	body := rapid.SampledFrom([]string{
 		"", "1", "{", "{}", `{"max":1,"wait_ms":1}`, `{"from":"earliest"}`, `{"leases":["x"]}`,
 		`{"payload":1}` + "\n" + `{"payload":2}`,
@@ -92,11 +127,30 @@ func drawAccess(t *rapid.T, routes []string) (a accessed, early bool) {
 	}
 	a.text = fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %d\r\n",
 		method, path, kind, length)
-	if a.token != "" {
-		a.text += "Authorization: Bearer " + a.token + "\r\n"
+	var sender http.Header
+	a.who, a.role, sender = drawSender(t, at.name == "people")
+	var headers strings.Builder
+	_ = sender.Write(&headers) // into memory
+	a.text += headers.String() + "\r\n" + body
+	return a, at.addr, rapid.Bool().Draw(t, "closes early") || early || strings.HasSuffix(a.pattern, "/stream")
+}
+
+// drawSender draws the headers by which a request is somebody's; who is "" where it is nobody's.
+func drawSender(t *rapid.T, person bool) (who, role string, sender http.Header) {
+	sender = http.Header{}
+	if person {
+		role := rapid.SampledFrom(everyRole).Draw(t, "role")
+		access.SetPerson(sender, "ann", role, rapid.SampledFrom([][]string{nil, {"u"}}).Draw(t, "topics"))
+		return "ann", string(role), sender
 	}
-	a.text += "\r\n" + body
-	return a, rapid.Bool().Draw(t, "closes early") || early || strings.HasSuffix(a.pattern, "/stream")
+	token := rapid.SampledFrom([]string{"app", "app", "less", "wrong", ""}).Draw(t, "token")
+	if token != "" {
+		sender.Set("Authorization", "Bearer "+token)
+	}
+	if token != "wrong" {
+		who = token
+	}
+	return who, "", sender
 }
 
 // make sends the request, and reads the status unless its client closes before.
@@ -128,7 +182,7 @@ func (a *accessed) wrong(lines []accessLine, publishes bool) string {
 		action = audit.Publish
 	}
 	switch {
-	case line.Action != action || line.Topic != a.topic || line.Identity != a.token:
+	case line.Action != action || line.Topic != a.topic || line.Identity != a.who || line.Role != a.role:
 		return "it is not that of the request"
 	case !publishes && (line.Status == 0 || a.status != 0 && line.Status != a.status):
 		return fmt.Sprintf("the answer was %d", a.status)
@@ -140,38 +194,79 @@ func (a *accessed) wrong(lines []accessLine, publishes bool) string {
 	return ""
 }
 
-// TestEachAccessHasItsLine: requests of any route, with any rights, body and end, have exactly one line each, and it is true. Those of
-// nobody have none.
-func TestEachAccessHasItsLine(t *testing.T) {
-	lines := &accessLines{byFrom: map[string][]accessLine{}}
+// accessListeners starts a sidecar that writes an access log of all topics, and serves all that its clients, and the control plane,
+// reach. cursors continue replays of the topics t and u.
+func accessListeners(t *testing.T, lines *accessLines) (s *gatewaytest.Sidecar, all []listener, cursors map[string]string) {
 	log, err := audit.Open([]string{"*"}, "", slog.New(slog.NewJSONHandler(lines, nil)))
 	require.NoError(t, err)
-	auth := "tokens:\n" + gatewaytest.Entry("app", "publish: [t], subscribe: [t, u], admin: [t]") + gatewaytest.Entry("less", "subscribe: [u]")
-	s := gatewaytest.Start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, auth).Access, Audit: log})
-	var routes []string
+	auth := "tokens:\n" + gatewaytest.Entry("app", "publish: [t, u], subscribe: [t, u], admin: [t], replay: [t, u]") +
+		gatewaytest.Entry("less", "subscribe: [u]") + "control_plane: {read: true}\n"
+	setup := gatewaytest.Setup{Access: gatewaytest.AuthOf(t, auth).Access, Audit: log}
+	s = gatewaytest.Start(t, setup)
+	history := replay.Config{Store: s.Log, Access: setup.Access, Audit: log, Logger: slog.New(slog.DiscardHandler)}
+	app := listener{name: "app", addr: s.Addr}
 	for _, op := range openapitest.Of(gatewaytest.Start(t, gatewaytest.Setup{}).Gateway.Handler()).Operations {
 		if strings.Contains(op.Path, "{topic}") {
-			routes = append(routes, op.Method+" "+op.Path)
+			app.routes = append(app.routes, op.Method+" "+op.Path)
 		}
+	}
+	serve := func(name string, h http.Handler, routes ...string) listener {
+		server := httptest.NewServer(h)
+		t.Cleanup(server.Close)
+		return listener{name, server.Listener.Addr().String(), routes}
+	}
+	var peoples []string
+	for pattern := range leastRoles {
+		if pattern != "GET /v1/topics" {
+			peoples = append(peoples, pattern)
+		}
+	}
+	slices.Sort(peoples)
+	all = []listener{
+		app, serve("replay", replay.New(history), "GET /replay", "GET /export", "POST /peer/ids"),
+		serve("people", s.Gateway.ForPeople(replay.Routes(history), replay.TopicOf), peoples...),
+	}
+	cursors = map[string]string{}
+	for _, topic := range []string{"t", "u"} {
+		for range 2 {
+			s.Want(t, http.StatusCreated, "", "POST", "/v1/topics/"+topic+"/events", "1", "Authorization: Bearer app")
+		}
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+all[1].addr+"/replay?limit=1&topic="+topic, nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer app")
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		var page struct{ Next string }
+		require.NoError(t, json.NewDecoder(res.Body).Decode(&page))
+		cursors[topic] = page.Next
+	}
+	return s, all, cursors
+}
+
+// TestEachAccessHasItsLine: requests to any listener, of any route, with any rights, body and end, have exactly one line each, and it
+// is true. Those of nobody have none.
+func TestEachAccessHasItsLine(t *testing.T) {
+	lines := &accessLines{byFrom: map[string][]accessLine{}}
+	s, listeners, cursors := accessListeners(t, lines)
+	if len(listeners[0].routes) < 20 {
+		t.Fatalf("the routes are %q", listeners[0].routes)
 	}
 	publishes := func(pattern string) bool {
 		return slices.ContainsFunc(ingest.Routes(s.Gateway.Publish), func(r session.Route) bool { return r.Pattern == pattern })
 	}
-	if len(routes) < 20 {
-		t.Fatalf("the routes are %q", routes)
-	}
 	rapid.Check(t, func(t *rapid.T) {
-		a, early := drawAccess(t, routes)
-		a.make(t, s.Addr, early)
+		a, addr, early := drawAccess(t, listeners, cursors)
+		a.make(t, addr, early)
 		defer lines.forget(a.from)
-		known := a.token == "app" || a.token == "less"
-		for deadline := time.Now().Add(3 * time.Second); known && len(lines.of(a.from)) == 0 && time.Now().Before(deadline); {
+		noted := a.who != "" && a.topic != ""
+		for deadline := time.Now().Add(3 * time.Second); noted && len(lines.of(a.from)) == 0 && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
 		got := lines.of(a.from)
-		if !known {
+		if !noted {
 			if len(got) > 0 {
-				t.Fatalf("%.300q\nof nobody has the lines %+v", a.text, got)
+				t.Fatalf("%.300q\nof nobody, or of no topic, has the lines %+v", a.text, got)
 			}
 			return
 		}

@@ -137,7 +137,7 @@ func (g *Gateway) Handler() http.Handler {
 			httpapi.Text("pubsub", "the name of Dapr's component; any"),
 		},
 	}, slices.Clone(g.routes))))
-	others := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, g.audited...)
+	others := g.cfg.Audit.HTTP(g.cfg.Access.From, nil, routes, g.audited...)
 	return g.cfg.Access.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == socketPath {
 			routes.ServeHTTP(w, r)
@@ -148,10 +148,10 @@ func (g *Gateway) Handler() http.Handler {
 }
 
 // ForPeople has those of the routes, and of the replay listener's, that the control plane may ask for
-// people. Only the control plane may reach it.
-func (g *Gateway) ForPeople(history []httpapi.Route) http.Handler {
+// people; topicOf is replay.TopicOf. Only the control plane may reach it.
+func (g *Gateway) ForPeople(history []httpapi.Route, topicOf func(*http.Request) string) http.Handler {
 	routes := g.cfg.Access.RoutesForPeople(slices.Concat(g.routes, history))
-	return g.cfg.Access.ForPeople(g.cfg.Audit.HTTP(g.cfg.Access.From, httpapi.NewRouter(routes), g.audited...))
+	return g.cfg.Access.ForPeople(g.cfg.Audit.HTTP(g.cfg.Access.From, topicOf, httpapi.NewRouter(routes), g.audited...))
 }
 
 // ConnContext makes the requests of one TCP connection share its limits; it is for

@@ -51,7 +51,8 @@ func forPeople(t *testing.T, section string) (*gatewaytest.Sidecar, http.Handler
 		setup.Access = gatewaytest.AuthOf(t, "tokens: []\ncontrol_plane: "+section).Access
 	}
 	s := gatewaytest.Start(t, setup)
-	return s, s.Gateway.ForPeople(replay.Routes(replay.Config{Store: s.Log, Access: setup.Access, Logger: slog.New(slog.DiscardHandler)}))
+	history := replay.Config{Store: s.Log, Access: setup.Access, Logger: slog.New(slog.DiscardHandler)}
+	return s, s.Gateway.ForPeople(replay.Routes(history), replay.TopicOf)
 }
 
 // ask asks for a person; headers are names and values in turn.

@@ -53,7 +53,7 @@ func (h Config) Publish(ctx context.Context, caller *session.Session, topic stri
 		return nil, err
 	}
 	if len(items) == 0 {
-		caller.Note(audit.Publish, topic, "", nil)
+		caller.Note(who, audit.Publish, topic, "", nil)
 		return nil, nil
 	}
 	answered := make(chan []wire.ResultItem, 1)

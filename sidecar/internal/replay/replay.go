@@ -90,7 +90,7 @@ type handler struct{ Config }
 // Config.Access; it answers every other path and method with a JSON error.
 func New(c Config) http.Handler {
 	h := withDefaults(c)
-	return c.Access.AuthenticatePeers(c.PeerKey, c.Audit.HTTP(c.Access.From, httpapi.NewRouter(h.routes())), httpapi.AboutPath)
+	return c.Access.AuthenticatePeers(c.PeerKey, c.Audit.HTTP(c.Access.From, TopicOf, httpapi.NewRouter(h.routes())), httpapi.AboutPath)
 }
 
 // Routes are the routes, for another listener.

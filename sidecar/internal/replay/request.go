@@ -3,11 +3,11 @@ package replay
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -109,7 +109,6 @@ func (h *handler) parseReplay(r *httpapi.Request) (req replayRequest, err error)
 	if r.Has("cursor") {
 		c, err := parseCursor(r, v)
 		if err == nil {
-			audit.SetTopic(r.Context(), c.view.topic)
 			err = h.mayRead(r, c.view.topic)
 		}
 		if err != nil {
@@ -171,6 +170,15 @@ func parseView(r *httpapi.Request) (view, error) {
 		v.start.ID = r.Text("afterId")
 	}
 	return v, nil
+}
+
+// TopicOf is the topic of a request for a page by its cursor, "" where it has none.
+func TopicOf(r *http.Request) string {
+	c, err := decodeCursor(r.URL.Query().Get("cursor"))
+	if err != nil {
+		return ""
+	}
+	return c.topic
 }
 
 // parseCursor reads the cursor and refuses parameters that contradict it.

@@ -151,10 +151,10 @@ func (s *Session) Attribute(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Note writes to the access log.
-func (s *Session) Note(action, topic, group string, err error) {
+// Note writes to the access log. who is the caller, as it was when the access began.
+func (s *Session) Note(who *access.Identity, action, topic, group string, err error) {
 	if s.of.Audit != nil {
-		s.of.Audit.Note(action, topic, *s.Identity(), s.From, refusal.Of(err), slog.String("group", group))
+		s.of.Audit.Note(action, topic, *who, s.From, refusal.Of(err), slog.String("group", group))
 	}
 }
 

@@ -18,8 +18,8 @@ func TestNoteHasTheCodeOfTheAnswer(t *testing.T) {
 	log, err := audit.Open([]string{"*"}, "", slog.New(slog.NewTextHandler(&lines, nil)))
 	require.NoError(t, err)
 	s := &Session{of: &Sessions{Audit: log}}
-	s.Note(audit.Subscribe, "t", "g", fmt.Errorf("no answer: %w", eventlog.ErrUnavailable))
-	s.Note(audit.Subscribe, "t", "g", nil)
+	s.Note(s.Identity(), audit.Subscribe, "t", "g", fmt.Errorf("no answer: %w", eventlog.ErrUnavailable))
+	s.Note(s.Identity(), audit.Subscribe, "t", "g", nil)
 	if got := lines.String(); strings.Count(got, "code=") != 1 || !strings.Contains(got, "code=store_unavailable") {
 		t.Error(got)
 	}

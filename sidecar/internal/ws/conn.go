@@ -3,15 +3,18 @@ package ws
 import (
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/ingest"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/sendbuffer"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
@@ -139,7 +142,7 @@ func (c *conn) removeSubscriptions() map[session.SubscriptionKey]*subscription {
 	subs := c.subs
 	c.subs = nil
 	for k := range subs {
-		c.caller.Note(audit.Unsubscribe, k.Topic, k.Group, nil)
+		c.caller.Note(c.caller.Identity(), audit.Unsubscribe, k.Topic, k.Group, nil)
 	}
 	return subs
 }
@@ -175,13 +178,40 @@ func (c *conn) reply(build func(dst []byte) []byte) {
 	s.Free()
 }
 
+// note writes the line of an op to the access log, which comes before its reply. An op that names no topic has none, and a PUBLISH that
+// is admitted has one for each topic of its results. err is why the op was refused.
+func (c *conn) note(who *access.Identity, req *codec.Request, err error) {
+	switch {
+	case c.cfg.Sessions.Audit == nil || !c.caller.Known():
+	case req.Op == wire.OpPublish:
+		items := req.Events
+		if len(items) == 0 {
+			items = ingest.Undecoded(req.Topic)
+		}
+		c.caller.NotePublished(who, items, nil, err)
+	default:
+		c.caller.Note(who, strings.ToLower(req.Op), req.Topic, req.Group, err)
+	}
+}
+
 func (c *conn) replyOK(req *codec.Request) {
+	c.note(c.caller.Identity(), req, nil)
+	c.answerOK(req)
+}
+
+func (c *conn) answerOK(req *codec.Request) {
 	c.reply(func(dst []byte) []byte { return codec.AppendOK(dst, req.Corr, req.HasCorr) })
 }
 
-// replyError answers with a refusal. Any other error is a defect: the log gets the detail, and the
-// client does not.
+// replyError answers with a refusal.
 func (c *conn) replyError(req *codec.Request, err error) {
+	c.note(c.caller.Identity(), req, err)
+	c.answerError(req, err)
+}
+
+// answerError is replyError for an op that is noted already. An error that is no refusal is a defect: the log gets the detail, and the
+// client does not.
+func (c *conn) answerError(req *codec.Request, err error) {
 	e := wire.AsError(refusal.Of(err))
 	if e.Code == wire.Internal && c.ctx.Err() == nil {
 		c.cfg.Logger.Error("op failed", "connection", c.name, "op", req.Op, "error", err)

@@ -12,7 +12,6 @@ import (
 func (c *conn) publish(who *access.Identity, req *codec.Request, size int) {
 	items, bad := ingest.FromFrame(req)
 	if bad != nil {
-		c.caller.NotePublished(who, ingest.Undecoded(req.Topic), nil, bad)
 		c.replyError(req, bad)
 		return
 	}
@@ -26,7 +25,6 @@ func (c *conn) publish(who *access.Identity, req *codec.Request, size int) {
 		c.window.leave(len(items), size)
 	})
 	if err != nil {
-		c.caller.NotePublished(who, items, nil, err)
 		c.replyError(req, err)
 		c.window.leave(len(items), size)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
-	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/receive"
 	"github.com/sluice-bus/sluice/sidecar/internal/sendbuffer"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -66,7 +65,7 @@ func (c *conn) message(kind websocket.MessageType, r io.Reader) *closing {
 // has the message's corr if that is at the beginning of the message.
 func (c *conn) shed(r io.Reader, beginning []byte, why *wire.Error) *closing {
 	req, _ := codec.DecodeRequest(beginning, c.cfg.Limits)
-	known := &codec.Request{Op: req.Op, Topic: req.Topic, Corr: req.Corr, HasCorr: req.HasCorr}
+	known := &codec.Request{Op: req.Op, Topic: req.Topic, Group: req.Group, Corr: req.Corr, HasCorr: req.HasCorr}
 	_, err := io.CopyBuffer(discarding{}, r, beginning[:cap(beginning)])
 	if err == nil {
 		err = c.socket.endMessage()
@@ -135,9 +134,6 @@ func (c *conn) handle(kind websocket.MessageType, frame []byte) {
 		err = allowed(who, req)
 	}
 	if err != nil {
-		if req.Op == wire.OpSubscribe {
-			c.caller.Note(audit.Subscribe, req.Topic, req.Group, err)
-		}
 		c.replyError(req, err)
 		return
 	}

@@ -18,11 +18,13 @@ func (c *conn) settle(req *codec.Request, size int) {
 	if !c.window.enter(1, size) {
 		return
 	}
+	who := c.caller.Identity()
 	done := func(err error) {
+		c.note(who, req, err)
 		if err != nil {
-			c.replyError(req, err)
+			c.answerError(req, err)
 		} else {
-			c.replyOK(req)
+			c.answerOK(req)
 		}
 		c.window.leave(1, size)
 	}

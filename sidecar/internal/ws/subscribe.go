@@ -5,7 +5,6 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
-	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/cloudevent"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
@@ -44,7 +43,6 @@ func (s *subscription) tell(op string, partitions []int) {
 // subscribe adds a subscription. Its OK is in the send buffer before the first event.
 func (c *conn) subscribe(req *codec.Request) {
 	s, err := c.addSubscription(req)
-	c.caller.Note(audit.Subscribe, req.Topic, req.Group, err)
 	if err != nil {
 		c.replyError(req, err)
 		return
@@ -54,6 +52,7 @@ func (c *conn) subscribe(req *codec.Request) {
 		return
 	}
 	if s.member == nil {
+		c.note(c.caller.Identity(), req, nil)
 		positions := make(map[int]uint64)
 		for p, start := range s.starts {
 			positions[p] = start - 1
@@ -138,10 +137,14 @@ func (c *conn) unsubscribe(req *codec.Request) {
 	}
 	s.Close(group.Unsubscribed)
 	c.mu.Lock()
+	_, stayed := c.subs[s.SubscriptionKey]
 	delete(c.subs, s.SubscriptionKey)
 	c.mu.Unlock()
 	s.release()
-	c.caller.Note(audit.Unsubscribe, s.Topic, s.Group, nil)
+	if !stayed { // the connection's end was first, and is noted
+		c.answerOK(req)
+		return
+	}
 	c.replyOK(req)
 }
 
