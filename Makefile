@@ -50,7 +50,7 @@ screenshots: build ## Take the pictures of the console in docs/images, of the de
 	@deploy/dev/screenshots.sh
 
 .PHONY: test
-test: ## Check the format and run every test (STRICT=1: leave nothing out) (10 min the first time, 1 where results are cached)
+test: ## Check the format and run every test (STRICT=1: leave nothing out) (9 min the first time, 1 where results are cached)
 	@deploy/dev/test.sh
 
 .PHONY: test-js
@@ -58,11 +58,11 @@ test-js: ## Build sdk/js and run its tests, which are part of make test, too (30
 	CGO_ENABLED=0 go test -trimpath -vet=off ./test/jstest
 
 .PHONY: race
-race: ## Run the tests of what has goroutines with the race detector, at a short size (8 min the first time)
+race: ## Run the tests of what has goroutines with the race detector, at a short size (6 min the first time)
 	@deploy/dev/race.sh
 
 .PHONY: deps
-deps: ## Install the Debian packages that the tests need, as root (1 to 2 min and 315 MB where all is missing)
+deps: ## Install the Debian packages that the tests need, as root (1 to 2 min and 278 MB where all is missing)
 	@deploy/dev/deps.sh install
 
 # Tests on MongoDB run on the server of MONGODB_URI, else on a model of one.
@@ -137,7 +137,7 @@ release: ## Make all files of a release in dist/: VERSION=v1.2.3, PLATFORMS="lin
 	cd deploy/release && GOWORK=off CGO_ENABLED=0 go run -trimpath . -version '$(VERSION)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
 
 .PHONY: release-check
-release-check: ## Fetch, use and install every module as people will once it is tagged, and the files of a release (9 min the first time)
+release-check: ## Fetch, use and install every module as people will once it is tagged, and the files of a release (5 min the first time)
 	CGO_ENABLED=0 go run -trimpath ./test/release check
 	cd deploy/release && GOWORK=off CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -timeout 40m .
 
