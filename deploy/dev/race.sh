@@ -27,8 +27,6 @@ packages=$(go list -f '{{.ImportPath}} {{.Dir}} {{join .Imports " "}} {{join .Te
 large='^(TestConsole|TestALargeFleetOnASlowLine|TestPoliciesAreBounded|TestHistoryIsOnDisk|TestHistoryIsBounded|TestDocumentsAreBounded'
 large+='|TestComparisonsAreBounded|TestCostly|TestGuessesAreSlow|TestConformanceOnDisk|TestEveryCommandHonoursItsFlags|TestExitStatus'
 large+='|TestDamage|TestAnswersAreDescribed|TestDeadLettersOfAPageAreBounded|TestHeapBy|TestIdleConnections$)'
-# -s and -w halve the time that linking takes; reports of races need neither.
-
 # Figures and heaps are not measured with the detector.
 whole() {
   local tests
@@ -40,6 +38,9 @@ if [ "${1:-}" = whole ]; then
   go list -f '{{.ImportPath}} {{.Dir}}' $packages | while read -r package folder; do if whole "$folder"; then echo "$package"; fi; done
   exit
 fi
-# shellcheck disable=SC2086 # the packages are words
+# Those that take longest come first, as in test.sh.
+slow='/(test/(sdk|testkit)|sdk/cmd/sluice|bench/scenarios|sluice/(sidecar|controlplane)|group|pebblelog)$'
+# -s and -w halve the time that linking takes; reports of races need neither.
+# shellcheck disable=SC2046 # the packages are words
 CGO_ENABLED=1 go test -short -skip "$large" -json -race -trimpath -vet=off -ldflags='-s -w' -p $((2 * $(getconf _NPROCESSORS_ONLN))) \
-  -timeout 30m $packages | CGO_ENABLED=0 go run -trimpath ./test/testreport
+  -timeout 30m $(grep -E "$slow" <<<"$packages") $(grep -vE "$slow" <<<"$packages") | CGO_ENABLED=0 go run -trimpath ./test/testreport

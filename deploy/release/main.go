@@ -58,6 +58,7 @@ type release struct {
 	modified  bool      // the checkout has changes that the commit lacks
 	date      time.Time // of the commit, and of every file
 	platforms []platform
+	foreign   []string // variables with which programs for other machines are compiled
 	modules   []module // of others, linked into the programs
 }
 
@@ -147,6 +148,9 @@ func (r *release) run(ctx context.Context, onlyImages bool) (err error) {
 func (r *release) build(ctx context.Context) error {
 	for _, p := range append([]platform{thisMachine}, r.platforms...) {
 		env := []string{"GOWORK=", "MAKEFLAGS=", "GOOS=" + p.os, "GOARCH=" + p.arch}
+		if p != thisMachine {
+			env = append(env, r.foreign...)
+		}
 		if _, err := command(ctx, r.root, env, "make", "build", "VERSION="+r.version, "BIN="+r.bin(p)+"/"); err != nil {
 			return err
 		}
