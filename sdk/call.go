@@ -100,6 +100,7 @@ func (c *Conn) startLocked(encode encoder, reply func(*codec.Reply, error)) erro
 
 // queued ends the frame that was appended to the queue.
 func (c *Conn) queued() {
+	c.acks = nil
 	c.outstanding.Add(1)
 	c.queue.seal()
 	if len(c.queue.ends) == 1 {

@@ -64,6 +64,7 @@ type Conn struct {
 	waiting   int       // how many those are
 	filled    sync.Cond // of the writer
 	queue     frames
+	acks      *acks // the last frame of the queue, if that is an ACK
 	calls     callTable
 	publishes int                // in calls
 	idle      chan struct{}      // closed when outstanding is 0; nil: nobody waits for it

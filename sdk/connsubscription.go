@@ -119,17 +119,33 @@ func (s *ConnSubscription) encode(op string) encoder {
 
 // Ack settles events and returns once that is durable.
 func (s *ConnSubscription) Ack(ctx context.Context, ids ...string) error {
-	_, err := s.conn.wait(ctx, s.ack(ids))
+	w := newWaiter[struct{}]()
+	if err := s.AckAsync(func(err error) { w.done(struct{}{}, err) }, ids...); err != nil {
+		return err
+	}
+	_, err := w.wait(ctx)
 	return err
 }
 
-// AckAsync is Ack without waiting.
+// AckAsync is Ack without waiting. Acks that follow one another before they are written share a frame.
 func (s *ConnSubscription) AckAsync(done func(error), ids ...string) error {
-	return s.conn.start(s.ack(ids), ignoreReply(done))
-}
-
-func (s *ConnSubscription) ack(ids []string) encoder {
-	return func(dst []byte, corr string) []byte { return codec.AppendAck(dst, corr, s.topic, s.group, ids...) }
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.acks; a.takes(s, ids) {
+		a.add(ids, done)
+		c.queue.bytes = codec.AppendToAck(c.queue.bytes, ids...)
+		c.queue.ends[len(c.queue.ends)-1] = len(c.queue.bytes)
+		return nil
+	}
+	a := newAcks(s, ids)
+	a.add(ids, done)
+	encode := func(dst []byte, corr string) []byte { return codec.AppendAck(dst, corr, s.topic, s.group, ids...) }
+	if err := c.startLocked(encode, a.answered); err != nil {
+		return err
+	}
+	c.acks = a
+	return nil
 }
 
 // Nack has the fields of a NACK other than the ids.

@@ -39,7 +39,7 @@ func (c *Conn) write() {
 			load = frames{}
 		}
 		load.reset()
-		load, c.queue = c.queue, load
+		load, c.queue, c.acks = c.queue, load, nil
 		c.room.Broadcast()
 		c.mu.Unlock()
 

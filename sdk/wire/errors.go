@@ -86,6 +86,8 @@ type Error struct {
 	Fields []FieldError
 	// Missing names the part of the fleet that could not be asked.
 	Missing []string
+	// IDs are the events that were lost before they were settled, with a stale_lease of an ACK or NACK.
+	IDs []string
 	// Pointer is the JSON Pointer into the payload, with schema_violation.
 	Pointer string
 }

@@ -125,6 +125,7 @@ func appendErrorMembers(dst []byte, e *wire.Error, sentence string) []byte {
 		w.dst = append(w.dst, ']')
 	}
 	w.texts("missing", e.Missing)
+	w.texts("ids", e.IDs)
 	if e.Pointer != "" || e.Code == wire.SchemaViolation { // "" is the whole payload
 		w.dst = AppendString(w.name("pointer"), e.Pointer)
 	}

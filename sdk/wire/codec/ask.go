@@ -162,6 +162,23 @@ func AppendAck(dst []byte, corr, topic, group string, ids ...string) []byte {
 	return append(appendSettle(dst, wire.OpAck, corr, topic, group, ids), '}')
 }
 
+// AppendToAck adds ids to the ACK that dst ends with.
+func AppendToAck(dst []byte, ids ...string) []byte {
+	dst = dst[:len(dst)-1]
+	if last := len(dst) - 1; dst[last] == ']' {
+		dst = append(dst[:last], ',')
+	} else {
+		dst = append(dst, `,"ids":[`...)
+	}
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = AppendString(dst, id)
+	}
+	return append(dst, "]}"...)
+}
+
 // AppendNack appends a NACK.
 func AppendNack(dst []byte, corr, topic, group string, ids []string, k wire.Nack) []byte {
 	w := memberWriter{dst: appendSettle(dst, wire.OpNack, corr, topic, group, ids)}

@@ -127,10 +127,10 @@ func ParseErrorBody(status int, body []byte) *wire.Error {
 type answer struct {
 	op, corr, topic, group value
 
-	id, ts, partition, seq, duplicate, durability           value
-	deliverAt                                               value
-	code, msg, retryAfterMS, scope, reason, fields, missing value
-	pointer, partitions, positions                          value
+	id, ts, partition, seq, duplicate, durability                value
+	deliverAt                                                    value
+	code, msg, retryAfterMS, scope, reason, fields, missing, ids value
+	pointer, partitions, positions                               value
 
 	delivery   deliveryMembers
 	deliveries []wire.Delivery
@@ -203,6 +203,8 @@ func (m *answer) slot(name []byte) *value {
 		return &m.fields
 	case "missing":
 		return &m.missing
+	case "ids":
+		return &m.ids
 	case "pointer":
 		return &m.pointer
 	case "partitions":
@@ -272,6 +274,7 @@ func (m *answer) error(in *memberReader) *wire.Error {
 	e.RetryAfter = time.Duration(min(wait, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	e.Seq = uint64(in.whole("seq", &m.seq))
 	e.Missing = in.texts("missing", &m.missing, math.MaxInt, anyString)
+	e.IDs = in.texts("ids", &m.ids, math.MaxInt, anyString)
 	if m.fields.kind == '[' && json.Unmarshal(m.fields.raw, &e.Fields) != nil {
 		in.fail("fields must be an array of objects with field and message")
 	}

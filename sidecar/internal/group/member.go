@@ -74,8 +74,12 @@ func (m *Member) Nack(ids []string, how wire.Nack, done func(error)) {
 func settledByID(ids []string, done func(error)) Settled {
 	return func(_, lost []int, err error) {
 		if err == nil && len(lost) > 0 {
-			err = wire.Errorf(wire.StaleLease, "the group was moved, or another sidecar took it over, before event %q was settled: it comes again",
-				ids[lost[0]])
+			stale := wire.Errorf(wire.StaleLease,
+				"the group was moved, or another sidecar took it over, before event %q was settled: it comes again", ids[lost[0]])
+			for _, i := range lost {
+				stale.IDs = append(stale.IDs, ids[i])
+			}
+			err = stale
 		}
 		done(err)
 	}

@@ -230,3 +230,13 @@ func (x *movedGroup) finish(t *rapid.T) {
 		t.Errorf("%d answers are missing; dead are %v", x.answers, slices.Collect(maps.Keys(x.log.dead())))
 	}
 }
+
+// TestALostAckIsNamed: the answer to a client that settles several events by id names those that were lost.
+func TestALostAckIsNamed(t *testing.T) {
+	var got error
+	settledByID([]string{"a", "b", "c"}, func(err error) { got = err })(nil, []int{0, 2}, nil)
+	stale := wire.AsError(got)
+	if stale.Code != wire.StaleLease || !slices.Equal(stale.IDs, []string{"a", "c"}) {
+		t.Errorf("%+v", stale)
+	}
+}
