@@ -48,7 +48,8 @@ func TestAppendEventAllocatesNothing(t *testing.T) {
 func TestRepliesRoundTrip(t *testing.T) {
 	e, spare := fullEvent(), &wire.Event{ID: "x", Topic: "t", Payload: []byte("1"), Spooled: true}
 	refused := &wire.Error{Code: wire.RateLimited, Msg: "too \"fast\"", RetryAfter: 1500 * time.Microsecond, Scope: "topic", Seq: 7,
-		Fields: []wire.FieldError{{Field: "rate.limit", Message: "is negative"}}, Missing: []string{"node-2"}, IDs: []string{"a"}, Pointer: "/a/0"}
+		Fields: []wire.FieldError{{Field: "rate.limit", Message: "is negative"}}, Missing: []string{"node-2"}, Pointer: "/a/0",
+		IDs: []string{"a"}}
 	received := *refused
 	received.RetryAfter = 2 * time.Millisecond // whole milliseconds, rounded up
 	stored := wire.Receipt{ID: "a", TS: 5, Partition: 2, Seq: 9, Duplicate: true}
@@ -124,7 +125,8 @@ func TestRequestsRoundTrip(t *testing.T) {
 		{AppendOnSubscription(nil, wire.OpUnsubscribe, "c", "t", "g"), Request{Op: wire.OpUnsubscribe, Topic: "t", Group: "g"}},
 		{AppendAck(nil, "c", "t", "g", "1"), Request{Op: wire.OpAck, Topic: "t", Group: "g", IDs: ids[:1]}},
 		{AppendAck(nil, "c", "t", "g", ids...), Request{Op: wire.OpAck, Topic: "t", Group: "g", IDs: ids}},
-		{AppendToAck(AppendAck(nil, "c", "t", "g", ids...), "]}"), Request{Op: wire.OpAck, Topic: "t", Group: "g", IDs: []string{"1", "2", "]}"}}},
+		{AppendToAck(AppendAck(nil, "c", "t", "g", ids...), "]}"), Request{Op: wire.OpAck, Topic: "t", Group: "g",
+			IDs: []string{"1", "2", "]}"}}},
 		{AppendToAck(AppendToAck(AppendAck(nil, "c", "t", "g", "]"), "1"), "2", "3"), Request{Op: wire.OpAck, Topic: "t", Group: "g",
 			IDs: []string{"1", "2", "3", "]"}}},
 		{AppendNack(nil, "c", "t", "g", ids, wire.Nack{Reason: "why", DelayMS: &n, DeadLetter: true}), Request{Op: wire.OpNack, Topic: "t",
