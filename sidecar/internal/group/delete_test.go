@@ -111,6 +111,36 @@ func TestPlanSeek(t *testing.T) {
 	})
 }
 
+// A seek to the position of one partition goes on right behind it, and leaves the others as they are.
+// Its plan says the same.
+func TestSeekToAPosition(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a", "b", "c", "d", "e", "f")
+		c := w.join()
+		c.ack("a", "b", "c", "d", "e", "f")
+		before, err := w.m.Info(t.Context(), topic, "g")
+		require.NoError(t, err)
+		far := slices.MaxFunc(before.Partitions, func(a, b wire.GroupPartition) int { return int(a.Head) - int(b.Head) })
+		o := wire.SubscribeOptions{From: wire.FromPositions, Positions: map[int]uint64{far.Partition: far.Head - 1}}
+		plan, err := w.m.PlanSeek(t.Context(), topic, "g", o)
+		if err != nil || plan.Replays != 1 || plan.Skips != 0 {
+			t.Errorf("%+v, %v", plan, err)
+		}
+		require.NoError(t, w.m.Seek(t.Context(), topic, "g", o))
+		after, err := w.m.Info(t.Context(), topic, "g")
+		require.NoError(t, err)
+		for i, p := range after.Partitions {
+			want := before.Partitions[i].Cursor
+			if p.Partition == far.Partition {
+				want = far.Head
+			}
+			if move := plan.Partitions[i]; p.Cursor != want || move.From != before.Partitions[i].Cursor || move.To != want {
+				t.Errorf("partition %d is at %d, planned as %+v; want %d", p.Partition, p.Cursor, move, want)
+			}
+		}
+	})
+}
+
 // TestTooManyGroups: no caller can make more groups than the store is to have.
 func TestTooManyGroups(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {

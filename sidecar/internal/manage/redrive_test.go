@@ -104,6 +104,11 @@ func TestDeadLettersAndTheWayBack(t *testing.T) {
 	if l := s.dead(t, "?group=g&order=asc"); l.Total != 3 || l.shows() != "e0/1/dead e1/1/dead e2/1/dead" {
 		t.Errorf("list: %+v", l)
 	}
+	up, down := s.dead(t, "?order=asc").Dead, s.dead(t, "").Dead
+	slices.Reverse(down)
+	if a, b := fmt.Sprint(up), fmt.Sprint(down); a != b {
+		t.Errorf("where no order is said the latest come first: backwards they are %s; want %s", b, a)
+	}
 	if l := s.dead(t, "?reason=tired"); l.Total != 3 || l.Dead[0].Group != "other" {
 		t.Errorf("by reason: %+v", l)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/test/require"
 )
@@ -70,12 +71,18 @@ func TestListTopics(t *testing.T) {
 
 // One topic is what the list has of it. Its groups are those that the caller may join.
 func TestShowTopic(t *testing.T) {
-	s := start(t, gatewaytest.Setup{})
+	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition})
 	s.Want(t, 404, "not_found", "GET", gatewaytest.Orders, "")
 	s.Want(t, 400, "bad_request", "GET", "/v1/topics/a%20b", "")
-	s.Publish(t, "orders", "a", "k")
+	for i, ts := range []string{"7", "3", "5"} {
+		s.Want(t, 201, "", "POST", gatewaytest.Orders+"/events", "1", "Sluice-Ts: "+ts, fmt.Sprint("Sluice-Id: ", i))
+	}
 	s.Publish(t, "orders.late", "a", "k")
 	s.Want(t, 200, `"events":[{`, "POST", gatewaytest.Billing+"/pull", gatewaytest.PullOne)
+	_, err := s.Log.Erase(t.Context(), "orders", 0, []uint64{2}, eventlog.Retention{}, 0)
+	require.NoError(t, err)
+	s.Want(t, 200, `{"topic":"orders","partitions":[{"partition":0,"first":1,"head":3}],"events":2,"bytes":`, "GET", gatewaytest.Orders, "")
+	s.Want(t, 200, `,"first_ts":5,"last_ts":7,"groups":["billing"]}`, "GET", gatewaytest.Orders, "")
 	one := s.Want(t, 200, `"groups":["billing"]}`, "GET", gatewaytest.Orders, "")
 	s.Want(t, 200, `{"topics":[`+strings.TrimSpace(one)+`,`, "GET", "/v1/topics?prefix=orders", "")
 }
@@ -97,7 +104,7 @@ func TestDeleteTopic(t *testing.T) {
 	}
 	s.PublishDead(t, "orders.dlq", "d")
 	s.Want(t, 200, `"events":[{`, "POST", gatewaytest.Billing+"/pull", gatewaytest.PullOne)
-	s.Want(t, 200, `"events":3,`, "DELETE", gatewaytest.Orders+"?dry_run=1", "")
+	s.Want(t, 200, `"events":3,"bytes":`, "DELETE", gatewaytest.Orders+"?dry_run=1", "")
 	s.Want(t, 200, `"groups":["billing"],"dead_letters":1,"scheduled":0}`, "DELETE", gatewaytest.Orders+"?dry_run=1", "")
 	s.Want(t, 409, "in_use", "DELETE", gatewaytest.Orders, "")
 	s.Want(t, 409, "in_use", "DELETE", gatewaytest.Billing, "")
@@ -169,6 +176,11 @@ func TestRightsToDelete(t *testing.T) {
 	s.Want(t, 403, "forbidden", "PUT", "/v1/topics/other", "", bearer("app"))
 	s.Want(t, 201, "", "PUT", gatewaytest.Orders, "", bearer("app")) // as publishing would
 	s.Want(t, 200, "", "PUT", gatewaytest.Orders, "", bearer("admin"))
+	s.Want(t, 403, "forbidden", "GET", "/v1/topics/other", "", bearer("app"))
+	s.Want(t, 200, `"topic":"orders"`, "GET", gatewaytest.Orders, "", bearer("app"))
+	s.Policies.Swap(gatewaytest.Snapshot(t, `[{"name":"*","auto_create":false}]`)) // now publishing would not
+	s.Want(t, 403, "forbidden", "PUT", gatewaytest.Orders, "", bearer("app"))
+	s.Want(t, 200, "", "PUT", gatewaytest.Orders, "", bearer("admin"))
 	s.Want(t, 403, "forbidden", "DELETE", gatewaytest.Orders, "", bearer("app"))
 	s.Want(t, 403, "forbidden", "DELETE", gatewaytest.Orders+"/groups/other", "", bearer("app"))
 	s.Want(t, 404, "not_found", "DELETE", gatewaytest.Billing, "", bearer("app"))
@@ -181,6 +193,9 @@ func TestAutoCreate(t *testing.T) {
 	s := start(t, gatewaytest.Setup{Policies: `[{"name":"*","auto_create":false,"publish":{"rate":0}}]`})
 	publish := gatewaytest.Orders + "/events"
 	s.Want(t, 404, `auto_create`, "POST", publish, "1")
+	s.Want(t, 404, `auto_create`, "POST", publish, "1", "Sluice-Delay-Ms: 60000")
+	s.Want(t, 404, `auto_create`, "POST", gatewaytest.Billing+"/pull", gatewaytest.PullOne)
+	s.Want(t, 404, `auto_create`, "GET", gatewaytest.Orders+"/stream", "")
 	s.Want(t, 200, `{"topics":[]}`, "GET", "/v1/topics", "")
 	s.Want(t, 201, "", "PUT", gatewaytest.Orders, "")
 	s.Want(t, 201, "", "POST", publish, "1")
