@@ -75,18 +75,18 @@ func (r *Results) Table(w io.Writer) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "%s %s/%s, %d cores, %s; a sync of the disk takes %.2f ms; %d rounds\n\n", r.Version, r.Machine.OS, r.Machine.Arch,
 		r.Machine.Cores, r.Machine.CPU, r.Machine.SyncMS, r.Rounds)
-	fmt.Fprintln(out, "events/s\tspread\tp50 ms\tp99 ms\tevents/CPU s\tMiB\t\t")
+	fmt.Fprintln(out, "events/s\tspread\tp50 ms\tp99 ms\tevents/CPU s\tMiB\t")
 	for _, row := range r.Rows {
 		name := row.Name()
 		if row.Skipped != "" {
-			fmt.Fprintf(out, "-\t\t\t\t\t\t  %s\t\n", name+": "+row.Skipped)
+			fmt.Fprintf(out, "-\t\t\t\t\t\t  %s\n", name+": "+row.Skipped)
 			continue
 		}
 		p50, p99 := "", ""
 		if row.Summary != nil {
 			p50, p99 = fmt.Sprintf("%.2f", row.P50), fmt.Sprintf("%.2f", row.P99)
 		}
-		fmt.Fprintf(out, "%s\t%s to %s\t%s\t%s\t%s\t%s\t  %s\t\n", count(row.MPS), count(row.Spread[0]), count(row.Spread[1]), p50, p99,
+		fmt.Fprintf(out, "%s\t%s to %s\t%s\t%s\t%s\t%s\t  %s\n", count(row.MPS), count(row.Spread[0]), count(row.Spread[1]), p50, p99,
 			orEmpty(row.EventsPerCPUSecond), orEmpty(row.MemoryMiB), name)
 	}
 	if err := out.Flush(); err != nil {

@@ -3,6 +3,7 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/sluice-bus/sluice/bench/internal/latency"
@@ -14,7 +15,7 @@ import (
 var connections = Scenario{
 	Name: "connections", Asks: "What does a connection cost that does nothing, and how do many do that do little?",
 	Cases: []Case{
-		{"10,000 idle", Params{Connections: 10_000}},
+		{"10,000 idle, dialled one by one", Params{Connections: 10_000}},
 		{"1,000 with an event a second each", Params{Connections: 1000, Rate: 1000}},
 	},
 	Uses: publishUses,
@@ -78,7 +79,8 @@ func (l *Lab) idle(ctx context.Context, sidecar *Sidecar, n int) (*report.Round,
 	}
 	after := node.UsageOf(sidecar.Processes()...)
 	return &report.Round{
-		Events: n, Took: took, Latency: dialled, Measures: "dial to connected", CPU: idle.CPU - before.CPU, Memory: after.Memory,
+		Evidence: report.Evidence{Took: took, Cores: runtime.NumCPU(), InTurn: true},
+		Events:   n, Took: took, Latency: dialled, Measures: "dial to connected", CPU: idle.CPU - before.CPU, Memory: after.Memory,
 		Figures: map[string]float64{
 			"KiB for a connection":            float64(after.Memory-before.Memory) / 1024 / float64(n),
 			"% of a core while all are idle":  100 * (after.CPU - idle.CPU).Seconds() / time.Since(at).Seconds(),

@@ -98,7 +98,7 @@ func (l *Lab) measure(ctx context.Context, sys System, m measured) (*report.Roun
 		Series: series, CPU: serverAfter.CPU - server.CPU, Memory: serverAfter.Memory,
 	}
 	r.Evidence = report.Evidence{
-		Took: took, Cores: runtime.NumCPU(), Server: r.CPU, Client: clientAfter.CPU - client.CPU,
+		Took: took, Events: tally.Done, Cores: runtime.NumCPU(), Server: r.CPU, Client: clientAfter.CPU - client.CPU,
 		Appends: appendsAfter - appends, Appending: appendingAfter - appending, Sync: l.Sync, RateLimited: tally.Errors["rate_limited"],
 		Shared: l.Store != "",
 	}

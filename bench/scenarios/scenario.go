@@ -44,10 +44,10 @@ func (n Needs) Missing(lab *Lab) string {
 	switch {
 	case n.Own && lab.Target != "":
 		return "it starts its own sidecars, which --target forbids"
+	case n.Paused && (lab.Store == "" || len(lab.StorePIDs) == 0):
+		return "it stops the store for a while: give --store mongodb://… and --store-pids, where MongoDB runs on this machine"
 	case n.Shared && lab.Store == "":
 		return "its sidecars share a store: give --store mongodb://…"
-	case n.Paused && len(lab.StorePIDs) == 0:
-		return "it stops the store for a while: give --store-pids, where MongoDB runs on this machine"
 	}
 	return ""
 }

@@ -78,15 +78,23 @@ func TestEveryScenarioMeasuresSomething(t *testing.T) {
 }
 
 func TestWhatALabCannotRunSaysWhy(t *testing.T) {
-	all := scenarios.Needs{Own: true, Shared: true, Paused: true}
-	for want, lab := range map[string]*scenarios.Lab{
-		"it starts its own sidecars, which --target forbids":                                    {Target: "http://127.0.0.1:1"},
-		"its sidecars share a store: give --store mongodb://…":                                  {},
-		"it stops the store for a while: give --store-pids, where MongoDB runs on this machine": {Store: "mongodb://h"},
-		"": {Store: "mongodb://h", StorePIDs: []int{1}},
+	const pause = "it stops the store for a while: give --store mongodb://… and --store-pids, where MongoDB runs on this machine"
+	target, pids := &scenarios.Lab{Target: "http://127.0.0.1:1"}, &scenarios.Lab{Store: "mongodb://h", StorePIDs: []int{1}}
+	shared, paused := scenarios.Needs{Own: true, Shared: true}, scenarios.Needs{Own: true, Shared: true, Paused: true}
+	for _, c := range []struct {
+		needs scenarios.Needs
+		lab   *scenarios.Lab
+		want  string
+	}{
+		{shared, target, "it starts its own sidecars, which --target forbids"},
+		{shared, &scenarios.Lab{}, "its sidecars share a store: give --store mongodb://…"},
+		{shared, &scenarios.Lab{Store: "mongodb://h"}, ""},
+		{paused, &scenarios.Lab{}, pause},
+		{paused, &scenarios.Lab{Store: "mongodb://h"}, pause},
+		{paused, pids, ""},
 	} {
-		if got := all.Missing(lab); got != want {
-			t.Errorf("%q, want %q", got, want)
+		if got := c.needs.Missing(c.lab); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.needs, got, c.want)
 		}
 	}
 }
