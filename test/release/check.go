@@ -151,7 +151,7 @@ func (u use) check(ctx context.Context, r release, g goCommand) error {
 		{"mod", "init", "example.org/app"},
 		{"get", u.module + "@" + r.version()},
 		{"mod", "tidy"},
-		{"build", "-o", "app", "."},
+		{"build", "-gcflags=" + own + "/...=-N -l", "-o", "app", "."}, // nobody runs it, and unoptimized it is compiled sooner
 	} {
 		if _, err := g.run(ctx, dir, args...); err != nil {
 			return err
