@@ -63,7 +63,7 @@ func (p *plot) draw() template.HTML {
 	}
 	up := func(y float64) float64 {
 		if p.logarithmic {
-			y = math.Log10(max(y, yMin))
+			y = max(math.Log10(max(y, 0)), low)
 		}
 		return plotHeight - bottom - (y-low)/max(high-low, 1e-9)*(plotHeight-top-bottom)
 	}

@@ -73,7 +73,7 @@ func Read(name string) (r *Results, err error) {
 // Table writes the results for people.
 func (r *Results) Table(w io.Writer) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "%s %s/%s, %d cores, %s; a sync of the disk takes %.2f ms; %d rounds\n\n", r.Version, r.Machine.OS, r.Machine.Arch,
+	fmt.Fprintf(w, "%s %s/%s, %d cores, %s; a sync of the disk takes %.2f ms; rounds: %d\n\n", r.Version, r.Machine.OS, r.Machine.Arch,
 		r.Machine.Cores, r.Machine.CPU, r.Machine.SyncMS, r.Rounds)
 	fmt.Fprintln(out, "events/s\tspread\tp50 ms\tp99 ms\tevents/CPU s\tMiB\t")
 	for _, row := range r.Rows {
