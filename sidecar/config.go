@@ -78,7 +78,7 @@ type Config struct {
 	MaxGroups        int   `min:"1" default:"10000" help:"Most consumer groups of the store, likewise."`
 	MaxScheduled     int   `min:"1" default:"1000000" help:"Most scheduled events of a topic."`
 	MaxTopicLabels   int   `min:"1" default:"1000" help:"Most topics with metrics of their own; others share the label _other."`
-	MaxConnections   int   `min:"1" default:"20000" help:"Most connections of each listener; others are refused as overloaded."`
+	MaxConnections   int   `min:"1" default:"20000" help:"Most connections of each listener; others are refused as overloaded. With tokens one identity may have a quarter."`
 	MaxBufferedBytes int64 `default:"134217728" help:"Most memory for the requests and unsettled events of all connections."`
 
 	DrainTimeout      time.Duration `min:"1ms" default:"15s" help:"Longest time of a graceful stop."`

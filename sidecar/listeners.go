@@ -5,21 +5,19 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/tunnel"
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/ops"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
 // listen binds the app listener and the replay listener.
 func (s *Sidecar) listen(ctx context.Context) (err error) {
-	if s.listeners.app, err = s.bind(ctx, "listen", s.cfg.Listen, appFiles); err != nil {
+	if s.listeners.app, err = s.bind(ctx, appListener, s.cfg.Listen, appFiles); err != nil {
 		return err
 	}
 	if s.listeners.replay, err = s.bind(ctx, "replay-listen", s.cfg.ReplayListen, replayFiles); err != nil {
@@ -30,7 +28,7 @@ func (s *Sidecar) listen(ctx context.Context) (err error) {
 	}
 	if s.cfg.DaprGRPCListen != "" {
 		// gRPC has TLS of its own.
-		if s.listeners.dapr, err = s.bound(ctx, "dapr-grpc-listen", s.cfg.DaprGRPCListen, daprFiles); err != nil {
+		if s.listeners.dapr, err = s.bound(ctx, daprListener, s.cfg.DaprGRPCListen, daprFiles); err != nil {
 			return err
 		}
 		addresses["dapr_grpc"] = listen.Address(s.listeners.dapr)
@@ -149,24 +147,45 @@ func (s *Sidecar) bind(ctx context.Context, name, addr string, share int) (net.L
 	return s.access.Listener(name, ln), nil
 }
 
-// bound is bind without TLS. With TLS a refused connection is closed without an answer.
+// Settings that name listeners.
+const (
+	appListener  = "listen"
+	daprListener = "dapr-grpc-listen"
+)
+
+// places are how much of each kind may be under way, which is no more than the listeners have connections.
+func (s *Sidecar) places() (most [budget.Kinds]int64) {
+	of := func(share int) int64 { return int64(connections(s.cfg.MaxConnections, listen.OpenFiles(), share)) }
+	most = budget.DefaultPlaces()
+	most[budget.Connections], most[budget.DaprConnections] = of(appFiles), of(daprFiles)
+	most[budget.Replays] = min(most[budget.Replays], of(replayFiles))
+	return most
+}
+
+// reserved are the places of a listener beside those of its clients: for connections of which it is not known yet whose they are.
+// One more closes the one that has been idle for the longest time.
+func reserved(most int) int { return max(most/8, 8) }
+
+// bound is bind without TLS. Connections of clients that are not known make room for others.
 func (s *Sidecar) bound(ctx context.Context, name, addr string, share int) (net.Listener, error) {
 	ln, most, err := s.open(ctx, name, addr, share)
 	if err != nil {
 		return nil, err
 	}
 	s.metrics.ConnectionsRefused(name, 0)
-	clear := ln.Addr().Network() == "unix" || s.access.TLS() == nil
-	return listen.NewBound(ln, most, func(c net.Conn) {
-		s.metrics.ConnectionsRefused(name, 1)
-		if clear {
-			httpapi.RefuseConn(c, &wire.Error{
-				Code: wire.Overloaded, RetryAfter: time.Second,
-				Msg: fmt.Sprintf("this listener has the %d connections that --max-connections and the limit of open files allow: "+
-					"try again later", most),
-			})
-		}
-	}), nil
+	reserve := reserved(most)
+	places := listen.NewEvicting(ln, most+reserve, reserve)
+	places.OnEvict = func() { s.metrics.ConnectionsRefused(name, 1) }
+	return places, nil
+}
+
+// connectionRefused counts a connection that was refused since its identity, or all, have as many as they may.
+func (s *Sidecar) connectionRefused(place budget.Place) {
+	name := appListener
+	if place == budget.DaprConnections {
+		name = daprListener
+	}
+	s.metrics.ConnectionsRefused(name, 1)
 }
 
 // server makes the HTTP server of a listener.

@@ -135,6 +135,14 @@ func (s *Sidecar) assemble(context.Context) error {
 	return nil
 }
 
+// madeFor is the identity that a topic was made for. Metrics are there before the topics are.
+func (s *Sidecar) madeFor(topic string) string {
+	if s.topics == nil {
+		return ""
+	}
+	return s.topics.MadeFor(topic)
+}
+
 // openGateway makes what serves applications.
 func (s *Sidecar) openGateway(context.Context) error {
 	cfg, st, bounds := s.cfg, s.store, session.DefaultBounds()
@@ -143,7 +151,7 @@ func (s *Sidecar) openGateway(context.Context) error {
 		Access: s.access, Audit: s.audit, Publisher: s.publisher, Groups: s.groups, Topics: s.topics, Log: st.Log(), Spool: st.Spool(),
 		Lookup: st.History().Lookup, Erased: st.Erased, StoreID: st.ID, Reread: s.reread, NodeID: cfg.NodeID, About: s.root(),
 		Ready: func() bool { return s.ops.Ready() }, Policies: s.policies.Current, Limits: cfg.limits(), Bounds: bounds,
-		Budget: s.budget, Metrics: s.metrics, Logger: cfg.Logger, DaprAppID: cfg.DaprAppID,
+		Budget: s.budget, Metrics: s.metrics, Logger: cfg.Logger, DaprAppID: cfg.DaprAppID, ConnectionRefused: s.connectionRefused,
 	})
 	return nil
 }
@@ -166,7 +174,7 @@ func (s *Sidecar) openAccess(context.Context) (err error) {
 			s.cfg.MaxBufferedBytes, most)}
 	}
 	s.budget = budget.New(budget.Bounds{
-		Memory: s.cfg.MaxBufferedBytes, Places: budget.DefaultPlaces(), Identities: s.access.Authenticates(),
+		Memory: s.cfg.MaxBufferedBytes, Places: s.places(), Identities: s.access.Authenticates(),
 	})
 	return nil
 }
@@ -192,7 +200,7 @@ func (s *Sidecar) openTelemetry(context.Context) (err error) {
 		kind = "mongodb"
 	}
 	s.metrics, err = telemetry.New(telemetry.Config{
-		MaxTopics: s.cfg.MaxTopicLabels, Version: s.cfg.Version, NodeID: s.cfg.NodeID, StoreKind: kind,
+		MaxTopics: s.cfg.MaxTopicLabels, Version: s.cfg.Version, NodeID: s.cfg.NodeID, StoreKind: kind, Owner: s.madeFor,
 		Readers: s.cfg.Exports.MetricReaders, About: s.cfg.Exports.Resource(),
 	})
 	if err != nil {

@@ -22,29 +22,31 @@ type Place int
 
 // The kinds of work of a sidecar, and of a control plane.
 const (
-	Pulls        Place = iota // requests that pull
-	Pullers                   // members that stand for pulls, one for each group and set of opts
-	Streams                   // server-sent events
-	Trails                    // ended streams whose clients can go on
-	Latest                    // answers with the latest event of each key
-	Replays                   // replays and exports
-	FleetReplays              // those that ask all sidecars
-	Plans                     // of a retention: each reads a topic
-	Scrapes                   // answers with metrics, or with the status
-	Profiles                  // of the process
-	Watches                   // server-sent events of a control plane
-	Checks                    // of documents with policies, by who may not change them
-	Applies                   // of such documents, by who may
-	places
+	Pulls           Place = iota // requests that pull
+	Pullers                      // members that stand for pulls, one for each group and set of opts
+	Streams                      // server-sent events
+	Trails                       // ended streams whose clients can go on
+	Latest                       // answers with the latest event of each key
+	Replays                      // replays and exports
+	FleetReplays                 // those that ask all sidecars
+	Plans                        // of a retention: each reads a topic
+	Scrapes                      // answers with metrics, or with the status
+	Profiles                     // of the process
+	Watches                      // server-sent events of a control plane
+	Checks                       // of documents with policies, by who may not change them
+	Applies                      // of such documents, by who may
+	Connections                  // to a sidecar's app listener
+	DaprConnections              // to its listener for Dapr's API
+	Kinds
 )
 
 // names are for people; each follows a number.
-var names = [places]string{
+var names = [Kinds]string{
 	"pulls at a time", "groups, or sets of opts of one, to pull from", "streams (server-sent events)", "ended streams that are remembered",
 	"answers with latest events at a time",
 	"replays and exports at a time", "replays of the whole fleet at a time", "topics counted at a time",
 	"answers with metrics or the status at a time", "profiles at a time", "watches at a time", "checks and dry runs at a time",
-	"applies at a time",
+	"applies at a time", "connections (--max-connections)", "connections to Dapr's API (--max-connections)",
 }
 
 const (
@@ -59,21 +61,21 @@ const (
 // Bounds are those of all clients together.
 type Bounds struct {
 	Memory int64 // bytes; clients of one identity may hold a share
-	Places [places]int64
+	Places [Kinds]int64
 	// Identities says that clients are told apart. Without, all are one, whose share is the whole.
 	Identities bool
 }
 
 // ControlPlanePlaces are the most places of a control plane.
-func ControlPlanePlaces() [places]int64 {
-	return [places]int64{Scrapes: 16, Profiles: 4, Watches: 500, Checks: 8, Applies: 8}
+func ControlPlanePlaces() [Kinds]int64 {
+	return [Kinds]int64{Scrapes: 16, Profiles: 4, Watches: 500, Checks: 8, Applies: 8}
 }
 
-// DefaultPlaces are the most places of a sidecar.
-func DefaultPlaces() [places]int64 {
-	return [places]int64{
+// DefaultPlaces are the most places of a sidecar. Its listeners may allow fewer.
+func DefaultPlaces() [Kinds]int64 {
+	return [Kinds]int64{
 		Pulls: 4096, Pullers: 1000, Streams: 4096, Trails: 128, Latest: 64, Replays: 256, FleetReplays: 16, Plans: 2,
-		Scrapes: 16, Profiles: 4,
+		Scrapes: 16, Profiles: 4, Connections: 20_000, DaprConnections: 20_000,
 	}
 }
 
@@ -82,7 +84,7 @@ func DefaultPlaces() [places]int64 {
 type Budget struct {
 	bounds          Bounds
 	memory          atomic.Int64
-	places          [places]atomic.Int64
+	places          [Kinds]atomic.Int64
 	unauthenticated *Share
 
 	mu     sync.RWMutex
@@ -169,7 +171,7 @@ type Share struct {
 	identity string // "": of clients that have not authenticated
 	bounds   Bounds
 	memory   atomic.Int64
-	places   [places]atomic.Int64
+	places   [Kinds]atomic.Int64
 }
 
 // TryTake takes n bytes if the share, and the whole, have that many left. The error is a

@@ -10,6 +10,9 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // Bounds of a connection before its first request. The time of an answer has no bound: streams are
@@ -98,4 +101,18 @@ type serverLog struct {
 func (l serverLog) Write(line []byte) (int, error) {
 	l.logger.Warn("a connection failed", "listener", l.listener.String(), "error", string(bytes.TrimSpace(line)))
 	return len(line), nil
+}
+
+// Hold keeps the connection of a request until release is called, where its listener is a [listen.Evicting]: other connections make
+// room for new ones. The error is a *wire.Error.
+func Hold(r *http.Request) (release func(), err error) {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	release, held := listen.Hold(local)
+	if !held {
+		return func() {}, &wire.Error{
+			Code: wire.Overloaded, RetryAfter: time.Second,
+			Msg: "this listener serves as many connections as it may have (a program's limit of open files bounds it, too): try again later",
+		}
+	}
+	return release, nil
 }

@@ -2,6 +2,7 @@ package listen
 
 import (
 	"container/list"
+	"errors"
 	"net"
 	"sync"
 )
@@ -14,6 +15,9 @@ import (
 type Evicting struct {
 	net.Listener
 	most, mostHeld int // places, and those that may be held
+
+	// OnEvict, if it is set, is called for each connection that is closed for another one.
+	OnEvict func()
 
 	mu      sync.Mutex
 	open    int
@@ -57,6 +61,9 @@ func (e *Evicting) Accept() (net.Conn, error) {
 	e.mu.Unlock()
 	if evicted != nil {
 		_ = evicted.Conn.Close() // its server gets the error, and closes it once more
+		if e.OnEvict != nil {
+			e.OnEvict()
+		}
 	}
 	return taken, nil
 }
@@ -70,6 +77,7 @@ type evictable struct {
 	place  *list.Element // among the idle ones, while it is one
 	holds  int           // requests that hold it
 	closed bool
+	give   func() // nil, or gives back what Keep took
 }
 
 // leave gives the place of the connection back. The caller holds of.mu.
@@ -79,6 +87,9 @@ func (c *evictable) leave() {
 	}
 	c.closed = true
 	c.of.open--
+	if c.give != nil {
+		c.give()
+	}
 	if c.holds > 0 {
 		c.of.held--
 		return
@@ -93,6 +104,14 @@ func (c *evictable) Close() error {
 	defer c.of.mu.Unlock()
 	c.leave()
 	return err
+}
+
+// CloseWrite closes the writing side, if the connection can.
+func (c *evictable) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }
 
 // LocalAddr returns an address with which [Hold] finds the connection. Servers of HTTP and gRPC,
@@ -113,6 +132,34 @@ func Hold(local net.Addr) (release func(), ok bool) {
 		return func() {}, true
 	}
 	return addr.conn.hold()
+}
+
+// ErrFull is Keep's where as many connections are held as may be.
+var ErrFull = errors.New("the listener holds as many connections as it may")
+
+// Keep holds the connection with this local address, of an [Evicting] listener, until it is closed. take takes what it counts for; give
+// gives that back when it is closed, and must not block. Other connections need no hold, and count for nothing.
+func Keep(local net.Addr, take func() error, give func()) error {
+	addr, ours := local.(localAddr)
+	if !ours {
+		return nil
+	}
+	if err := take(); err != nil {
+		return err
+	}
+	c := addr.conn
+	if _, ok := c.hold(); !ok {
+		give()
+		return ErrFull
+	}
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.closed {
+		give()
+	} else {
+		c.give = give
+	}
+	return nil
 }
 
 func (c *evictable) hold() (release func(), ok bool) {

@@ -1,12 +1,21 @@
 package listen_test
 
 import (
+	"errors"
 	"net"
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/test/require"
 )
+
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
 
 // TestEvicting: one more connection closes the one that is idle for the longest time, never one that
 // is held, and so many stay that no client can hold them.
@@ -79,5 +88,53 @@ func TestEvictingReserve(t *testing.T) {
 		if _, ok := listen.Hold(c.LocalAddr()); ok != (i < 2) {
 			t.Errorf("connection %d is held: %v", i, ok)
 		}
+	}
+}
+
+// TestKeep: a connection that is kept makes no room for others, and what it took is given back when it is closed, once.
+func TestKeep(t *testing.T) {
+	ln, err := listen.On(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	e := listen.NewEvicting(ln, 3, 1)
+	evicted := 0
+	e.OnEvict = func() { evicted++ }
+	taken := 0
+	keep := func(refusal error) (net.Conn, error) {
+		dial(t, listen.Address(e))
+		c, err := e.Accept()
+		require.NoError(t, err)
+		return c, listen.Keep(c.LocalAddr(), func() error {
+			if refusal == nil {
+				taken++
+			}
+			return refusal
+		}, func() { taken-- })
+	}
+	first, err := keep(nil)
+	require.NoError(t, err)
+	second, err := keep(nil)
+	require.NoError(t, err)
+	if _, err := keep(nil); err != listen.ErrFull || taken != 2 {
+		t.Errorf("a third one is kept: %v, %d taken", err, taken)
+	}
+	refusal := errors.New("no")
+	if _, err := keep(refusal); err != refusal || taken != 2 || evicted != 1 {
+		t.Errorf("one that is refused: %v, %d taken, %d evicted", err, taken, evicted)
+	}
+	first.Close()
+	first.Close()
+	if taken != 1 {
+		t.Errorf("%d are taken after one was closed", taken)
+	}
+	if err := listen.Keep(first.LocalAddr(), func() error { taken++; return nil }, func() { taken-- }); err == nil || taken != 1 {
+		t.Errorf("one that is closed is kept: %v, %d taken", err, taken)
+	}
+	if err := listen.Keep(ln.Addr(), nil, nil); err != nil {
+		t.Errorf("one of another listener: %v", err)
+	}
+	second.Close()
+	if taken != 0 {
+		t.Errorf("%d are taken in the end", taken)
 	}
 }

@@ -233,3 +233,79 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("the metrics do not tell of it: %v", err)
 	}
 }
+
+// TestOneIdentityLeavesConnections: however one identity, or somebody without any, connects, another identity connects and publishes; and
+// however many topics the one has, those of the other have series.
+func TestOneIdentityLeavesConnections(t *testing.T) {
+	dir := t.TempDir()
+	auth := testkit.Write(t, filepath.Join(dir, "auth.yaml"), `
+tokens:
+  - {name: greedy, token_file: greedy, publish: ["*"], subscribe: ["*"]}
+  - {name: other, token_file: other, publish: ["*"], ops: true}
+`)
+	testkit.Write(t, filepath.Join(dir, "greedy"), "greedy-0123456789abcdef\n")
+	testkit.Write(t, filepath.Join(dir, "other"), "other-0123456789abcdef\n")
+	p := testkit.StartSidecar(t, filepath.Join(dir, "data"), "--max-connections", "12", "--max-topic-labels", "4", "--auth-config", auth)
+	open := func(token string) (*websocket.Conn, *http.Response, error) {
+		c, res, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", &websocket.DialOptions{
+			HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+			HTTPHeader: http.Header{"Authorization": {"Bearer " + token + "-0123456789abcdef"}},
+		})
+		if err == nil {
+			t.Cleanup(func() { c.CloseNow() })
+		}
+		return c, res, err
+	}
+	publish := func(c *websocket.Conn, topic string) {
+		t.Helper()
+		require.NoError(t, c.Write(t.Context(), websocket.MessageText, fmt.Appendf(nil, `{"op":"PUBLISH","topic":%q,"payload":1}`, topic)))
+		if _, reply, err := c.Read(t.Context()); err != nil || !strings.Contains(string(reply), `"OK"`) {
+			t.Errorf("a publish to %s: %s, %v", topic, reply, err)
+		}
+	}
+	mine := 0
+	for range 30 {
+		c, res, err := open("greedy")
+		if err == nil {
+			mine++
+			publish(c, fmt.Sprint("greedy.", 2*mine))
+			publish(c, fmt.Sprint("greedy.", 2*mine+1))
+			continue
+		}
+		body, _ := io.ReadAll(res.Body)
+		if res.StatusCode != 503 || !strings.Contains(string(body), `identity \"greedy\" together may have 3 connections`) {
+			t.Fatalf("a connection too many: %s %s", res.Status, body)
+		}
+	}
+	late, _, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
+	require.NoError(t, err)
+	defer late.CloseNow()
+	require.NoError(t, late.Write(t.Context(), websocket.MessageText, []byte(`{"op":"AUTH","token":"greedy-0123456789abcdef"}`)))
+	_, reply, err := late.Read(t.Context())
+	if err != nil || !strings.Contains(string(reply), `"overloaded"`) || mine != 3 {
+		t.Errorf("it has %d connections, and another AUTH is answered with %s, %v", mine, reply, err)
+	}
+	for range 100 { // by nobody, with half a request
+		c, err := net.Dial("tcp", p.Listen)
+		require.NoError(t, err)
+		defer c.Close()
+		_, _ = io.WriteString(c, "GET /v1/topics HTTP/1.1\r\n") // it may be closed already
+	}
+	kept, _, err := open("other")
+	require.NoError(t, err)
+	for range 100 {
+		c, err := net.Dial("tcp", p.Listen)
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	publish(kept, "t")
+	answer := testkit.Call(t, "POST", p.URL()+"/v1/topics/t/events", "1", "Authorization: Bearer other-0123456789abcdef")
+	if answer.Status != 201 {
+		t.Errorf("the other's publish over HTTP: %d %s", answer.Status, answer.Body)
+	}
+	answer = testkit.Call(t, "GET", p.OpsURL()+"/metrics", "", "Authorization: Bearer other-0123456789abcdef")
+	if n := strings.Count(string(answer.Body), `sluice_events_published_total{topic="greedy.`); n != 3 ||
+		!strings.Contains(string(answer.Body), `sluice_events_published_total{topic="t"} 2`) {
+		t.Errorf("%d series are the one's: %s", n, answer.Body)
+	}
+}

@@ -13,8 +13,6 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
-	"github.com/sluice-bus/sluice/internal/listen"
-	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // Config has the dependencies of a handler. Every field is required unless it says otherwise.
@@ -155,14 +153,7 @@ func (h *handler) hold(r *http.Request) (release func(), err error) {
 	if r.URL.Path == "/metrics" {
 		return func() {}, nil
 	}
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	release, held := listen.Hold(local)
-	if !held {
-		e := wire.Errorf(wire.Overloaded, "this listener serves as many connections as the limit of open files allows; try again later")
-		e.RetryAfter = retryAfter
-		return func() {}, e
-	}
-	return release, nil
+	return httpapi.Hold(r)
 }
 
 // secured sets headers that tell browsers to keep the answer private.

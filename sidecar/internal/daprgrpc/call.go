@@ -66,6 +66,9 @@ func (s *Server) identify(srv any, stream grpc.ServerStream, _ *grpc.StreamServe
 		return s.refuse(err)
 	}
 	c := &call{ServerStream: stream, caller: s.caller(ctx)}
+	if err := c.caller.Keep(); err != nil {
+		return s.refuse(err)
+	}
 	c.held.Share = c.caller.Share()
 	c.ctx = context.WithValue(ctx, callKey{}, c)
 	defer c.held.Free()

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/daprpb"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -125,8 +126,8 @@ func (s *Server) Shutdown(ctx context.Context) {
 // connections makes the calls of one connection share its limits.
 type connections struct{ *Server }
 
-func (c connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return c.cfg.Sessions.ConnContext(ctx, nil)
+func (c connections) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
+	return c.cfg.Sessions.OnConnection(ctx, info.LocalAddr, budget.DaprConnections)
 }
 func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 func (connections) HandleConn(context.Context, stats.ConnStats)                     {}
@@ -207,13 +208,13 @@ func (s *Server) publish(ctx context.Context, call *ingest.DaprCall) ([]wire.Res
 	return s.cfg.Publish.PublishCall(ctx, callOf(ctx).caller, call)
 }
 
-// traceOf is the trace context of a call.
 // noteRefused writes the line of a publish that was refused before it was one.
 func noteRefused(ctx context.Context, topic string, err error) {
 	caller := callOf(ctx).caller
 	caller.NotePublished(caller.Identity(), ingest.Undecoded(topic), nil, err)
 }
 
+// traceOf is the trace context of a call.
 func (s *Server) traceOf(ctx context.Context) http.Header {
 	trace := http.Header{}
 	md, _ := metadata.FromIncomingContext(ctx)

@@ -56,6 +56,8 @@ type Config struct {
 	// Lookup finds events, including those that are not in the Log yet. StoreID identifies the Log.
 	Lookup  deadletter.Lookup
 	StoreID func() string
+	// ConnectionRefused is session.Sessions'.
+	ConnectionRefused func(place budget.Place)
 	// Reread is manage.Config's.
 	Reread func(ctx context.Context, topic string) error
 }
@@ -83,7 +85,7 @@ func New(cfg Config) *Gateway {
 	g.over, g.end = context.WithCancel(context.Background())
 	g.Sessions = &session.Sessions{
 		Access: cfg.Access, Audit: cfg.Audit, Publisher: cfg.Publisher, Policies: cfg.Policies, Logger: cfg.Logger, Budget: cfg.Budget,
-		Silence: cfg.Bounds.SlowClientTimeout, Stopping: g.stopping,
+		Silence: cfg.Bounds.SlowClientTimeout, Stopping: g.stopping, ConnectionRefused: cfg.ConnectionRefused,
 	}
 	g.bodies = &receive.Bodies{
 		Timeout: cfg.Bounds.ReceiveTimeout, Silence: cfg.Bounds.SlowClientTimeout,

@@ -90,7 +90,17 @@ type handler struct{ Config }
 // Config.Access; it answers every other path and method with a JSON error.
 func New(c Config) http.Handler {
 	h := withDefaults(c)
-	return c.Access.AuthenticatePeers(c.PeerKey, c.Audit.HTTP(c.Access.From, TopicOf, httpapi.NewRouter(h.routes())), httpapi.AboutPath)
+	routes := c.Audit.HTTP(c.Access.From, TopicOf, httpapi.NewRouter(h.routes()))
+	held := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		release, err := httpapi.Hold(r)
+		defer release()
+		if err != nil {
+			httpapi.WriteError(w, r, err, h.Logger)
+			return
+		}
+		routes.ServeHTTP(w, r)
+	})
+	return c.Access.AuthenticatePeers(c.PeerKey, held, httpapi.AboutPath)
 }
 
 // Routes are the routes, for another listener.

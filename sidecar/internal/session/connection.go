@@ -1,10 +1,15 @@
 package session
 
 import (
+	"errors"
+	"net"
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
+	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
 )
@@ -13,6 +18,11 @@ import (
 type Connection struct {
 	Publishes *admit.Connection
 	policies  *policy.Current
+	local     net.Addr     // nil: it counts for nobody
+	place     budget.Place // what it counts as
+
+	keeping sync.Mutex
+	kept    bool
 
 	mu         sync.Mutex
 	deliveries map[string]*sharedPacer // by topic; nil: none
@@ -49,4 +59,28 @@ func (c *Connection) Pacer(topic string) (p *pacer.Pacer, release func()) {
 		defer c.mu.Unlock()
 		shared.users--
 	}
+}
+
+// Keep has the caller's connection count for the identity that is known first on it, until it is closed. Before, it makes room for
+// others when its listener has as many as it may. The error is a *wire.Error.
+func (s *Session) Keep() error {
+	c := s.Connection
+	if c.local == nil || s.of.Access.Authenticates() && !s.Identity().Verified {
+		return nil
+	}
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
+	if c.kept {
+		return nil
+	}
+	share := s.Share()
+	err := listen.Keep(c.local, func() error { return share.Enter(c.place) }, func() { share.Leave(c.place) })
+	if err != nil && s.of.ConnectionRefused != nil {
+		s.of.ConnectionRefused(c.place)
+	}
+	if errors.Is(err, listen.ErrFull) {
+		err = &wire.Error{Code: wire.Overloaded, RetryAfter: time.Second, Msg: "this " + err.Error() + ": try again later"}
+	}
+	c.kept = err == nil
+	return err
 }

@@ -55,7 +55,7 @@ func (x *Sessions) Serve(route Route) httpapi.Route {
 			err = check(r)
 		}
 		if err == nil {
-			err = route.Handler(x.Of(r.Request), w, r)
+			err = x.handle(route, w, r)
 		} else if route.Refused != nil {
 			route.Refused(r.PathValue("topic"), wire.AsError(err).Code)
 		}
@@ -64,6 +64,16 @@ func (x *Sessions) Serve(route Route) httpapi.Route {
 		}
 	}
 	return described
+}
+
+// handle has a route answer a request on a connection that has a place.
+func (x *Sessions) handle(route Route, w http.ResponseWriter, r *httpapi.Request) error {
+	caller := x.Of(r.Request)
+	if err := caller.Keep(); err != nil {
+		w.Header().Set("Connection", "close")
+		return err
+	}
+	return route.Handler(caller, w, r)
 }
 
 // refused is the answer to a request that failed.

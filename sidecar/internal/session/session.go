@@ -30,6 +30,8 @@ type Sessions struct {
 	Budget    *budget.Budget  // nil: no bounds
 	Silence   time.Duration   // how long a client may take to read a long answer
 	Stopping  context.Context // ends when the sidecar begins to stop
+	// ConnectionRefused, if it is set, is told of connections for which an identity, or the listener, had no place any more.
+	ConnectionRefused func(place budget.Place)
 }
 
 // Session is one caller. It is safe for concurrent use.
@@ -70,8 +72,15 @@ type connectionKey struct{}
 
 // ConnContext makes the requests of one TCP connection share its limits; it is for
 // httpapi.Server.ConnContext. Without it each request is a connection of its own.
-func (x *Sessions) ConnContext(ctx context.Context, _ net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, x.newConnection())
+func (x *Sessions) ConnContext(ctx context.Context, conn net.Conn) context.Context {
+	return x.OnConnection(ctx, conn.LocalAddr(), budget.Connections)
+}
+
+// OnConnection is ConnContext for the connection with a local address, of any listener.
+func (x *Sessions) OnConnection(ctx context.Context, local net.Addr, place budget.Place) context.Context {
+	c := x.newConnection()
+	c.local, c.place = local, place
+	return context.WithValue(ctx, connectionKey{}, c)
 }
 
 func (x *Sessions) newConnection() *Connection {

@@ -75,7 +75,7 @@ func (l *Log) add(name string, known, partitions int, by string) *topic {
 // topic never changes while the process runs.
 func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
 	if t := l.find(name); t != nil {
-		return eventlog.Topic{Name: name, Partitions: t.known}, nil
+		return eventlog.Topic{Name: name, Partitions: t.known, By: t.by}, nil
 	}
 	if !l.health.away.Load() {
 		tp, err := l.cfg.Log.EnsureTopic(ctx, name, partitions)
@@ -84,7 +84,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 			// counts as unknown then.
 			_, _ = l.cfg.Store.EnsureTopic(ctx, name, tp.Partitions)
 			t := l.add(name, tp.Partitions, tp.Partitions, tp.By)
-			return eventlog.Topic{Name: name, Partitions: t.known}, nil
+			return eventlog.Topic{Name: name, Partitions: t.known, By: t.by}, nil
 		}
 		if !unavailable(err) || ctx.Err() != nil {
 			return eventlog.Topic{}, err

@@ -127,7 +127,8 @@ func newInstruments(b *instrument.Builder) *instruments {
 		shed: b.Counter("sluice_messages_refused_total", "{message}",
 			"Messages and bodies refused before they were complete: there was too little memory, or they took too long.", "reason"),
 		refusedConnections: b.Counter("sluice_connections_refused_total", "{connection}",
-			"Connections refused because their listener had as many as it may.", "listener"),
+			"Connections refused, or closed before their client was known: their identity, or the listener, had as many as it may.",
+			"listener"),
 
 		outboxPublished: b.Counter("sluice_outbox_published_total", "{document}",
 			"Documents of the outbox whose events are durable.", "outbox"),

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -46,10 +47,11 @@ type series struct {
 	groups handles[eventlog.GroupName, Group]
 }
 
-func newSeries(maxTopics int) *series {
+func newSeries(maxTopics int, owner func(topic string) string) *series {
 	return &series{
 		topics: handles[string, Topic]{
-			max: maxTopics, make: newTopic, fold: func(string) string { return otherLabel }, byKey: map[string]*Topic{},
+			max: maxTopics, owner: owner, byOwner: map[string][]string{}, make: newTopic,
+			fold: func(string) string { return otherLabel }, byKey: map[string]*Topic{},
 		},
 		groups: handles[eventlog.GroupName, Group]{
 			max: groupsPerTopic * maxTopics, make: newGroup, fold: othersOf, byKey: map[eventlog.GroupName]*Group{},
@@ -57,15 +59,19 @@ func newSeries(maxTopics int) *series {
 	}
 }
 
-// handles are the values of requested keys, at most max of them and those of folded keys.
+// handles are the values of requested keys, at most max of them and those of folded keys. Where keys have owners, each has a share:
+// while there is room one may have more, which makes room for the keys of who has less.
 type handles[K comparable, V any] struct {
-	max  int
-	make func(K) *V
-	fold func(K) K // the key whose value a key beyond the bound shares; it folds to itself
+	max   int
+	owner func(K) string // nil: there are none
+	make  func(K) *V
+	fold  func(K) K // the key whose value a key beyond the bound shares; it folds to itself
 
 	mu    sync.RWMutex
 	byKey map[K]*V
 	own   int // keys that are not folded
+	// byOwner are the keys of each owner, the oldest first; nil without owners.
+	byOwner map[string][]K
 }
 
 func (h *handles[K, V]) get(k K) *V {
@@ -74,7 +80,7 @@ func (h *handles[K, V]) get(k K) *V {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.byKey[k] == nil && h.own >= h.max {
+	if h.byKey[k] == nil && h.own >= h.max && !h.makeRoom(k) {
 		k = h.fold(k)
 	}
 	v := h.byKey[k]
@@ -83,9 +89,47 @@ func (h *handles[K, V]) get(k K) *V {
 		h.byKey[k] = v
 		if k != h.fold(k) {
 			h.own++
+			h.owns(k)
 		}
 	}
 	return v
+}
+
+func (h *handles[K, V]) ownerOf(k K) string {
+	if h.owner == nil {
+		return ""
+	}
+	return h.owner(k)
+}
+
+func (h *handles[K, V]) owns(k K) {
+	if h.byOwner != nil {
+		owner := h.ownerOf(k)
+		h.byOwner[owner] = append(h.byOwner[owner], k)
+	}
+}
+
+// makeRoom drops the newest key of the owner that has the most, for a key of one that has less than its share. It reports false where
+// nobody has more than that. The caller holds mu.
+func (h *handles[K, V]) makeRoom(k K) bool {
+	share := max(h.max/budget.SharesOfAll, 1)
+	if len(h.byOwner[h.ownerOf(k)]) >= share || k == h.fold(k) {
+		return false
+	}
+	most := ""
+	for owner, keys := range h.byOwner {
+		if len(keys) > len(h.byOwner[most]) {
+			most = owner
+		}
+	}
+	keys := h.byOwner[most]
+	if len(keys) <= share {
+		return false
+	}
+	delete(h.byKey, keys[len(keys)-1])
+	h.byOwner[most] = keys[:len(keys)-1]
+	h.own--
+	return true
 }
 
 // find is the value that a key has of its own, or nil.
@@ -116,6 +160,11 @@ func (h *handles[K, V]) forget(gone func(K) bool) {
 			h.own--
 		}
 		return gone(k)
+	})
+	maps.DeleteFunc(h.byOwner, func(owner string, keys []K) bool {
+		keys = slices.DeleteFunc(keys, gone)
+		h.byOwner[owner] = keys
+		return len(keys) == 0
 	})
 }
 

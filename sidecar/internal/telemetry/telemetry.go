@@ -35,6 +35,9 @@ type Config struct {
 	// MaxTopics is how many topics get a label of their own; the others share "_other". 0 means
 	// 1,000. The bound for (topic, group) pairs is four times as high.
 	MaxTopics int
+	// Owner is the identity that a topic was made for, "" if there is none; nil: of no topic. Beyond a quarter of MaxTopics the topics
+	// of one make room for those of others.
+	Owner func(topic string) string
 	// Version and NodeID describe this sidecar, as does StoreKind: embedded or mongodb. To the
 	// Readers About does, if it is set.
 	Version, NodeID, StoreKind string
@@ -65,7 +68,7 @@ type Metrics struct {
 
 // New makes the metrics of one sidecar, all of them at zero.
 func New(cfg Config) (*Metrics, error) {
-	series := newSeries(cmp.Or(cfg.MaxTopics, defaultMaxTopics))
+	series := newSeries(cmp.Or(cfg.MaxTopics, defaultMaxTopics), cfg.Owner)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -116,7 +119,7 @@ func New(cfg Config) (*Metrics, error) {
 
 // Discard makes Metrics that count nothing and show nothing, for tests.
 func Discard() *Metrics {
-	m := newMetrics(noop.NewMeterProvider().Meter(""), newSeries(defaultMaxTopics))
+	m := newMetrics(noop.NewMeterProvider().Meter(""), newSeries(defaultMaxTopics, nil))
 	m.registry = prometheus.NewRegistry()
 	return m
 }

@@ -16,7 +16,9 @@ import (
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"pgregory.net/rapid"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/instrument"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -601,4 +603,40 @@ func TestReference(t *testing.T) {
 	if seen < 25 {
 		t.Errorf("only %d metrics were exported:\n%s", seen, exported)
 	}
+}
+
+// TestOneIdentityLeavesLabels: in whatever order topics are counted and forgotten, those of each of four identities have labels of their
+// own up to its share, and all together no more than there are.
+func TestOneIdentityLeavesLabels(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(4, 20).Draw(t, "labels")
+		m, err := telemetry.New(telemetry.Config{MaxTopics: most, Owner: func(topic string) string { return topic[:1] }})
+		require.NoError(t, err)
+		counted := map[string]bool{}
+		topic := rapid.Custom(func(t *rapid.T) string {
+			return rapid.SampledFrom([]string{"a", "a", "a", "b", "c", "d"}).Draw(t, "of") + fmt.Sprint(rapid.IntRange(0, 30).Draw(t, "topic"))
+		})
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			name := topic.Draw(t, "name")
+			if rapid.IntRange(0, 9).Draw(t, "forgotten") == 0 {
+				m.ForgetTopic(name)
+				delete(counted, name)
+				continue
+			}
+			m.Topic(name).Published(1)
+			counted[name] = true
+			labels, _ := m.Names()
+			has, all := map[string]int{}, map[string]int{}
+			for _, l := range labels {
+				has[l[:1]]++
+			}
+			for name := range counted {
+				all[name[:1]]++
+			}
+			few := has[name[:1]] < min(all[name[:1]], max(most/budget.SharesOfAll, 1))
+			if len(labels) > most || few && !slices.Contains(labels, name) {
+				t.Fatalf("%d of %d labels are given: %v; it counted %v", len(labels), most, has, all)
+			}
+		}
+	})
 }

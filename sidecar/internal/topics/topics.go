@@ -45,7 +45,7 @@ type Config struct {
 // for concurrent use.
 type Catalog struct {
 	cfg   Config
-	known sync.Map // names of topics that were there
+	known sync.Map // for whom topics that were there were made, by name
 }
 
 // New makes a Catalog.
@@ -61,10 +61,10 @@ func (c *Catalog) May(ctx context.Context, name string) error {
 	if made && c.cfg.Away != nil && c.cfg.Away() {
 		return nil // the spool decides
 	}
-	_, err := c.cfg.Log.LookupTopic(ctx, name)
+	there, err := c.cfg.Log.LookupTopic(ctx, name)
 	switch {
 	case err == nil:
-		c.known.Store(name, nil)
+		c.known.Store(name, there.By)
 		return nil
 	case errors.Is(err, eventlog.ErrNotFound) && made:
 		return c.Room(ctx)
@@ -83,6 +83,13 @@ func (c *Catalog) Known() (names []string) {
 		names = append(names, name.(string))
 	}
 	return names
+}
+
+// MadeFor is the identity that a topic was made for; "": none, or it is not known here.
+func (c *Catalog) MadeFor(name string) string {
+	by, _ := c.known.Load(name)
+	identity, _ := by.(string)
+	return identity
 }
 
 // Forget forgets a topic that was deleted.
@@ -120,7 +127,11 @@ func (c *Catalog) EnsureIn(ctx context.Context, log Maker, name string, partitio
 	if err := c.May(ctx, name); err != nil {
 		return eventlog.Topic{}, err
 	}
-	return log.EnsureTopic(ctx, name, partitions)
+	made, err := log.EnsureTopic(ctx, name, partitions)
+	if err == nil && (c.cfg.Away == nil || !c.cfg.Away()) {
+		c.known.Store(name, made.By)
+	}
+	return made, err
 }
 
 // GroupLog is the log as groups see it: a subscription creates the topics that a publish would

@@ -17,6 +17,7 @@ const unauthenticatedFrameBytes = 2 * wire.MaxTokenBytes
 const (
 	reasonRefused = "the authentication failed"
 	reasonLate    = "no AUTH came in time"
+	reasonFull    = "there are too many connections"
 	reasonRevoked = "the token may not do this any more"
 )
 
@@ -32,7 +33,13 @@ func (c *conn) authenticate(req *codec.Request) {
 		c.over = &closing{websocket.StatusPolicyViolation, reasonRefused}
 		return
 	}
-	if c.caller.Become(&id) {
+	first := c.caller.Become(&id)
+	if err := c.caller.Keep(); err != nil {
+		c.replyError(req, err)
+		c.over = &closing{websocket.StatusTryAgainLater, reasonFull}
+		return
+	}
+	if first {
 		c.ws.SetReadLimit(int64(c.cfg.Limits.FrameBytes))
 	}
 	c.out.Charge(c.caller.Share())

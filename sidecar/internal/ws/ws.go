@@ -113,6 +113,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.cfg.Sessions.Access.Challenge(w, r, err)
 		return
 	}
+	if caller.Known() {
+		if err := caller.Keep(); err != nil {
+			httpapi.WriteError(w, r, err, s.cfg.Logger)
+			return
+		}
+	}
 	c := &conn{cfg: &s.cfg, caller: caller}
 	up := &upgrade{ResponseWriter: w, conn: c}
 	c.ws, err = websocket.Accept(up, r, &websocket.AcceptOptions{
