@@ -22,8 +22,8 @@ import (
 //	         body     what Append was given
 //
 // The position in the checksum keeps a frame from being valid at another place. A segment ends where the next one
-// begins, whatever its file has behind that: a crash may leave a part of a frame there. Where small segments were
-// merged (merge.go), further headers stand between frames; no length of a frame begins like magic.
+// begins, whatever its file has behind that: zeros that were reserved, and after a crash a part of a frame. Where
+// small segments were merged (merge.go), further headers stand between frames; no length of a frame begins like magic.
 //
 // ACKED, beside the segments' folder, says up to which position frames were synced when it was written. It is
 // written before a synced frame is answered, and synced with each new segment. So a kill leaves the latest, and a

@@ -39,6 +39,7 @@ type Journal struct {
 	writing  pause.Mutex
 	active   vfs.File
 	fileBase uint64 // of active
+	reserved uint64 // up to which position active has zeros
 
 	mu      sync.Mutex
 	base    uint64 // of the segment that new frames go to
@@ -105,7 +106,10 @@ func (j *Journal) flush(roll bool) error {
 	}
 	j.mu.Unlock()
 	if err == nil && len(frames) > 0 {
-		if _, err = j.active.Write(frames); err != nil {
+		if err = j.reserve(j.written.Load() + uint64(len(frames))); err == nil {
+			_, err = j.active.Write(frames)
+		}
+		if err != nil {
 			err = j.failed("write", j.fileBase, err)
 		}
 	}
@@ -120,6 +124,22 @@ func (j *Journal) flush(roll bool) error {
 	}
 	return nil
 }
+
+// reserve fills the active file with zeros from a position on, unless it has some there. A sync that makes a new size of
+// the file durable, too, is two writes to the disk, one after the other.
+func (j *Journal) reserve(from uint64) error {
+	if from <= j.reserved {
+		return nil
+	}
+	was := max(j.reserved, j.written.Load())
+	j.reserved = from + uint64(j.roll/reservePart)
+	_ = j.active.Preallocate(int64(was-j.fileBase), int64(j.reserved-was)) // a hint
+	_, err := j.active.WriteAt([]byte{0}, int64(j.reserved-1-j.fileBase))
+	return err
+}
+
+// reservePart is which part of a segment is reserved at a time.
+const reservePart = 64
 
 // maxIdle is the largest buffer that is kept for the next frames.
 const maxIdle = 1 << 20
@@ -199,7 +219,7 @@ func (j *Journal) begin(base uint64) error {
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
-	j.active, j.fileBase = file, base
+	j.active, j.fileBase, j.reserved = file, base, 0
 	j.written.Store(base + headerSize)
 	j.synced.Store(base + headerSize)
 	j.segs.add(base)
@@ -213,6 +233,9 @@ func (j *Journal) Read(b []byte, at uint64, least int) (n int, err error) {
 		if n := j.unwritten(b, at); n >= least {
 			return n, nil
 		}
+	}
+	if written := j.written.Load(); at < written && uint64(len(b)) > written-at {
+		b = b[:written-at] // zeros follow
 	}
 	return j.segs.read(j, b, at, least)
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -90,7 +91,7 @@ func TestFramesComeBackInOrder(t *testing.T) {
 
 // TestTail: what was never acknowledged may be torn; everything else is damage.
 func TestTail(t *testing.T) {
-	flipLast := func(b []byte) []byte { b[len(b)-1] ^= 1; return b }
+	flipLast := func(b []byte) []byte { b[len(bytes.TrimRight(b, "\x00"))-1] ^= 1; return b }
 	cases := map[string]struct {
 		change func(t *testing.T, disk *vfs.MemFS, last string)
 		from   uint64 // the index has everything up to there
@@ -129,6 +130,43 @@ func TestTail(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSyncsSeldomChangeTheSize: the file grows by zeros that frames then replace. Reads end with what is written, and a start
+// takes the zeros for no tail.
+func TestSyncsSeldomChangeTheSize(t *testing.T) {
+	const roll, n = 64 << 10, 1000
+	disk := vfs.NewMem()
+	require.NoError(t, disk.MkdirAll("data", 0o700))
+	r, err := Open(disk, "data", store, func(err error) { t.Error(err) }, roll)
+	require.NoError(t, err)
+	j, err := r.Start()
+	require.NoError(t, err)
+	sizes := map[int64]bool{}
+	var last Frame
+	for i := range n {
+		last, err = j.Append([]byte("frame "), fmt.Append(nil, i))
+		require.NoError(t, errors.Join(err, j.Sync()))
+		size, err := r.Size(last.Segment)
+		require.NoError(t, err)
+		sizes[size] = true
+	}
+	if most := int(last.End)/(roll/reservePart) + 1; len(sizes) > most {
+		t.Errorf("%d frames in %d bytes have given the file %d sizes, more than %d", n, last.End, len(sizes), most)
+	}
+	b := make([]byte, 100)
+	if n, err := j.Read(b, last.Body, 1); err != nil || string(b[:n]) != "frame 999" {
+		t.Errorf("read %q, %v", b[:n], err)
+	}
+	require.NoError(t, disk.Remove("data/ACKED")) // as after a kill whose tail nobody can judge
+	j, frames, torn, err := start(disk, 0)
+	if err != nil || torn != 0 || len(frames) != n {
+		t.Errorf("after a kill: %d frames, %d bytes torn, %v", len(frames), torn, err)
+	}
+	if n, err := j.Read(b, last.Body, 1); err != nil || string(b[:n]) != "frame 999" { // the next segment begins there
+		t.Errorf("read after a start %q, %v", b[:n], err)
+	}
+	require.NoError(t, j.Close())
 }
 
 // TestReadOfWhatIsNotWritten reads frames in memory, in a file, and behind the end.

@@ -178,7 +178,10 @@ func (r *Recovered) replaySegment(i int, from uint64, do func(f Frame, body []by
 		}
 		if !whole {
 			if last {
-				r.Torn = int64(stop - at)
+				r.Torn, err = torn(file, int64(at-base), size)
+				if err != nil {
+					return err
+				}
 				break
 			}
 			return &eventlog.DamageError{File: j.path(base), Offset: int64(at - base), What: "the frame there is not whole"}
@@ -193,6 +196,21 @@ func (r *Recovered) replaySegment(i int, from uint64, do func(f Frame, body []by
 		return &eventlog.DamageError{File: j.path(base), Offset: int64(at - base), What: "it ends before the next segment begins"}
 	}
 	return nil
+}
+
+// torn is how many bytes of a file from an offset on were written: zeros at its end were not (Journal.reserve).
+func torn(file io.ReaderAt, from, size int64) (n int64, err error) {
+	buf := make([]byte, 64<<10)
+	for at := from; at < size; at += int64(len(buf)) {
+		page := buf[:min(int64(len(buf)), size-at)]
+		if _, err := file.ReadAt(page, at); err != nil {
+			return 0, err
+		}
+		if last := len(bytes.TrimRight(page, "\x00")); last > 0 {
+			n = at + int64(last) - from
+		}
+	}
+	return n, nil
 }
 
 // Start begins a new segment behind the last frame.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"sync"
 
@@ -84,22 +85,34 @@ func (s *segments) index(base uint64) (int, bool) {
 
 // at is the segment that has a position; nil if none has.
 func (s *segments) at(at uint64) *segment {
+	seg, _ := s.upTo(at)
+	return seg
+}
+
+// upTo is the segment that has a position, and where the next one begins.
+func (s *segments) upTo(at uint64) (seg *segment, end uint64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	i, found := s.index(at)
-	if found {
-		return s.list[i]
+	if !found {
+		i--
 	}
-	if i == 0 {
-		return nil
+	if i < 0 {
+		return nil, 0
 	}
-	return s.list[i-1]
+	if end = math.MaxUint64; i+1 < len(s.list) {
+		end = s.list[i+1].base
+	}
+	return s.list[i], end
 }
 
 func (s *segments) read(j *Journal, b []byte, at uint64, least int) (int, error) {
-	seg := s.at(at)
+	seg, end := s.upTo(at)
 	if seg == nil {
 		return 0, ErrDropped
+	}
+	if uint64(len(b)) > end-at {
+		b = b[:end-at] // what the file has behind that is no part of the journal
 	}
 	seg.mu.RLock()
 	for seg.file == nil && !seg.dropped {
