@@ -446,6 +446,9 @@ func (p *plan) reductions() (all []*plan) {
 			reduce(func(q *plan) { q.dropGroup(i) })
 		}
 	}
+	for i := range p.Redrivers {
+		reduce(func(q *plan) { q.Redrivers = append(q.Redrivers[:i], q.Redrivers[i+1:]...) })
+	}
 	for i := range p.Inserters {
 		reduce(func(q *plan) { q.Inserters = append(q.Inserters[:i], q.Inserters[i+1:]...) })
 	}
@@ -474,13 +477,44 @@ func (p *plan) drop(topic string) {
 	}
 }
 
-// dropGroup leaves out a group, with its consumers.
+// dropGroup leaves out a group, with its consumers and redrivers.
 func (p *plan) dropGroup(i int) {
 	p.Groups = slices.Delete(p.Groups, i, i+1)
 	p.Consumers = slices.DeleteFunc(p.Consumers, func(c consumerPlan) bool { return c.Group == i })
+	p.Redrivers = slices.DeleteFunc(p.Redrivers, func(b redriverPlan) bool { return b.Group == i })
+	for j := range p.Redrivers {
+		if p.Redrivers[j].Group > i {
+			p.Redrivers[j].Group--
+		}
+	}
 	for j := range p.Consumers {
 		if p.Consumers[j].Group > i {
 			p.Consumers[j].Group--
+		}
+	}
+}
+
+// What is left of a smaller plan is of groups that are left, down to nothing.
+func TestReductionsAreWhole(t *testing.T) {
+	for seed := range uint64(20) {
+		for p := redrivenPlan(seed); ; {
+			smaller := p.reductions()
+			for _, q := range smaller {
+				for _, c := range q.Consumers {
+					if c.Group >= len(q.Groups) {
+						t.Fatalf("seed %d: a consumer of group %d of %d", seed, c.Group, len(q.Groups))
+					}
+				}
+				for _, b := range q.Redrivers {
+					if b.Group >= len(q.Groups) {
+						t.Fatalf("seed %d: a redriver of group %d of %d", seed, b.Group, len(q.Groups))
+					}
+				}
+			}
+			if len(smaller) == 0 {
+				break
+			}
+			p = smaller[newDice(seed, 1).IntN(len(smaller))]
 		}
 	}
 }
