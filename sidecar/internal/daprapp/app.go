@@ -202,7 +202,7 @@ func (a *App) askOnce(ctx context.Context) ([]Described, error) {
 
 // usable returns the subscriptions that can be served, those of files first, and logs why others cannot.
 func (a *App) usable(list []Described) (out []Subscription) {
-	seen := map[string]bool{}
+	seen, letters := map[string]bool{}, map[string][]string{}
 	_, overGRPC := a.channel.(*grpcChannel)
 	for _, d := range append(a.cfg.Described[:len(a.cfg.Described):len(a.cfg.Described)], list...) {
 		s, err := d.Check(!overGRPC)
@@ -213,6 +213,8 @@ func (a *App) usable(list []Described) (out []Subscription) {
 			bad = err.Error()
 		case seen[key]:
 			bad = "pubsub and topic have one already"
+		case comesBack(letters, &s):
+			bad = "deadLetterTopic leads back to the topic, by those of other subscriptions: its dead letters would come again for ever"
 		case len(out) == maxSubscriptions:
 			bad = "the application has as many as it may, 1000"
 		}
@@ -222,6 +224,7 @@ func (a *App) usable(list []Described) (out []Subscription) {
 			continue
 		}
 		seen[key] = true
+		letters[s.Topic] = append(letters[s.Topic], s.letters())
 		out = append(out, s)
 	}
 	return out

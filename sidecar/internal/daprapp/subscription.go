@@ -1,6 +1,7 @@
 package daprapp
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,6 +95,29 @@ func checkDeadLetterTopic(topic, letters string) error {
 		return fmt.Errorf("deadLetterTopic: %s", bad.Msg)
 	}
 	return nil
+}
+
+// letters is the topic of the dead letters.
+func (s *Subscription) letters() string {
+	return cmp.Or(s.DeadLetterTopic, s.Topic+wire.DeadLetterSuffix)
+}
+
+// comesBack reports whether what dies at a subscription, and then at those that are served, comes to its topic again. letters are the
+// topics of dead letters of these, by topic.
+func comesBack(letters map[string][]string, s *Subscription) bool {
+	reached := map[string]bool{}
+	for next := []string{s.letters()}; len(next) > 0; {
+		topic := next[0]
+		if topic == s.Topic {
+			return true
+		}
+		next = next[1:]
+		if !reached[topic] {
+			reached[topic] = true
+			next = append(next, letters[topic]...)
+		}
+	}
+	return false
 }
 
 func (s *Subscription) bulk(b BulkSubscribe) error {
