@@ -242,11 +242,17 @@ func (m *handlers) planDeletion(ctx context.Context, held *budget.Held, topic st
 	if err != nil {
 		return deletionPlan{}, err
 	}
-	switch letters, err := m.topicInfo(ctx, topic+wire.DeadLetterSuffix); {
-	case err == nil:
-		plan.DeadLetters += letters.Events
-	case !errors.Is(err, eventlog.ErrNotFound):
+	parts, err := m.withLetters(ctx, topic)
+	if err != nil {
 		return deletionPlan{}, err
+	}
+	for _, name := range parts[:len(parts)-1] {
+		switch letters, err := m.topicInfo(ctx, name); {
+		case err == nil:
+			plan.DeadLetters += letters.Events
+		case !errors.Is(err, eventlog.ErrNotFound):
+			return deletionPlan{}, err
+		}
 	}
 	waiting, err := m.Log.CountScheduled(ctx, topic)
 	plan.Scheduled = waiting.Events
@@ -276,12 +282,29 @@ func (m *handlers) removeElsewhere(ctx context.Context, held *budget.Held, topic
 	})
 }
 
+// withLetters are a topic and those of its dead letters, of their dead letters and so on, the topic last. The first of them need not
+// exist.
+func (m *handlers) withLetters(ctx context.Context, topic string) ([]string, error) {
+	parts := []string{topic}
+	for name := topic + wire.DeadLetterSuffix; len(name) <= wire.MaxTopicBytes; name += wire.DeadLetterSuffix {
+		_, err := m.Log.LookupTopic(ctx, name)
+		if errors.Is(err, eventlog.ErrNotFound) && len(parts) > 1 {
+			break
+		}
+		if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+			return nil, err
+		}
+		parts = slices.Insert(parts, 0, name)
+	}
+	return parts, nil
+}
+
 // removeTopic removes a topic after its dead letters. So if it stops half-way, the topic still
 // exists and can be deleted again.
 func (m *handlers) removeTopic(ctx context.Context, held *budget.Held, topic string) error {
-	parts := []string{topic}
-	if !strings.HasSuffix(topic, wire.DeadLetterSuffix) {
-		parts = []string{topic + wire.DeadLetterSuffix, topic}
+	parts, err := m.withLetters(ctx, topic)
+	if err != nil {
+		return err
 	}
 	groups := make([][]string, len(parts))
 	for i, name := range parts {

@@ -269,3 +269,21 @@ func TestListedByRights(t *testing.T) {
 		t.Errorf("listed are %s", got)
 	}
 }
+
+// TestDeletionTakesLettersOfLetters: with a topic go its dead letters, and those of who consumes these.
+func TestDeletionTakesLettersOfLetters(t *testing.T) {
+	for _, topic := range []string{"t", "t.dlq"} {
+		s := start(t, gatewaytest.Setup{})
+		s.Publish(t, "t", "a", "")
+		for _, letters := range []string{"t.dlq", "t.dlq.dlq", "t.dlq.dlq.dlq"} {
+			s.PublishDead(t, letters, "a")
+		}
+		dead := 3 - strings.Count(topic, ".dlq")
+		s.Want(t, 200, fmt.Sprintf(`"dead_letters":%d,`, dead), "DELETE", "/v1/topics/"+topic+"?dry_run=1", "")
+		s.Want(t, 204, "", "DELETE", "/v1/topics/"+topic, "")
+		left, err := s.Log.Topics(t.Context())
+		if err != nil || len(left) != 3-dead {
+			t.Errorf("after %s was deleted there are %v, %v", topic, left, err)
+		}
+	}
+}
