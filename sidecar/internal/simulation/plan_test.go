@@ -18,10 +18,12 @@ type plan struct {
 	// Weakness is the mistake that a test has put into the product for the plan: one of mongolog's.
 	Weakness string `json:"weakness,omitempty"`
 
-	Seed       uint64          `json:"seed"`
-	Sidecars   int             `json:"sidecars"`
-	Members    int             `json:"members"`            // of the replica set
-	Measured   bool            `json:"measured,omitempty"` // the replica set takes its time
+	Seed     uint64 `json:"seed"`
+	Sidecars int    `json:"sidecars"`
+	Members  int    `json:"members"`            // of the replica set
+	Measured bool   `json:"measured,omitempty"` // the replica set takes its time
+	// LoneAfter is the log's; 0: the default.
+	LoneAfter  int             `json:"lone_after,omitempty"`
 	Lasts      ms              `json:"lasts"`
 	Topics     []topicPlan     `json:"topics"`
 	Groups     []groupPlan     `json:"groups,omitempty"`
@@ -264,6 +266,9 @@ func newPlan(seed uint64, m mix) *plan {
 	p.addRetention(m)
 	p.addLater(m)
 	p.addChangers(m)
+	if d := newDice(seed, 12); d.chance(50) { // at the first opportunity
+		p.LoneAfter = 1
+	}
 	return p
 }
 

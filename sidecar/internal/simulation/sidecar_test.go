@@ -256,6 +256,7 @@ func (p *process) open() (err error) {
 	policyOf := func(topic string) *policy.Effective { return p.policies.Load().Topic(topic) }
 	p.log, err = mongolog.Open(mongolog.Options{
 		URL: p.machine.run.set.URI() + "&serverMonitoringMode=poll", NodeID: p.machine.name, Timeout: storeTimeout, Clock: clock, Logger: logger,
+		LoneAfter:    p.machine.run.plan.LoneAfter,
 		Dialer:       gated{p.machine.run.set.Client(p.link).Dialer, &p.machine.gate, tamper},
 		WriteConcern: func(topic string) string { return policyOf(topic).Durability.WriteConcern },
 	})

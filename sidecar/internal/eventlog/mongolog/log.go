@@ -56,6 +56,9 @@ type Options struct {
 	// Linger is how long a topic's next batch waits after the previous one: callers that were just
 	// answered may have more events. Below 0: no wait; 0: DefaultLinger.
 	Linger time.Duration
+	// LoneAfter is after how many reservations in a row without a rival's between them the log becomes
+	// a topic's lone writer, which needs none. Below 0: never; 0: DefaultLoneAfter.
+	LoneAfter int
 	// SeqTaken is how long the seq of a removed event stays taken. An append that the server
 	// executes later than that may break promises. 0: DefaultSeqTaken.
 	SeqTaken time.Duration
@@ -74,6 +77,9 @@ const (
 	DefaultTimeout = 5 * time.Second
 	// DefaultLinger is short compared with the time that a batch takes.
 	DefaultLinger = time.Millisecond
+	// DefaultLoneAfter is what ending a claim costs: two writes of the rival, and a reservation of the
+	// writer that was alone. So no pattern of appends costs much more than twice the best for it.
+	DefaultLoneAfter = 3
 	// DefaultSeqTaken is many times longer than any request can be on its way.
 	DefaultSeqTaken = 24 * time.Hour
 )
@@ -140,6 +146,7 @@ func Open(o Options) (*Log, error) {
 	store.Prepare = l.setup.Prepare
 	l.appends = appends.New(appends.Config{
 		Store: store, Catalog: c, Heads: h, WriteConcern: o.WriteConcern, Linger: cmp.Or(o.Linger, DefaultLinger),
+		LoneAfter: max(cmp.Or(o.LoneAfter, DefaultLoneAfter), 0),
 	})
 	l.scheduled = scheduled.New(store, c, l.appends)
 	l.Scheduler = l.scheduled

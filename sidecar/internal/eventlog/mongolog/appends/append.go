@@ -24,7 +24,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
@@ -130,11 +129,12 @@ func (a *Appender) enqueue(c *call) error {
 		close(c.done)
 		return nil
 	}
-	queue, found := a.queues.Load(c.topic)
-	if !found {
-		queue, _ = a.queues.LoadOrStore(c.topic, new(core.Batcher[*call]))
+	found, known := a.queues.Load(c.topic)
+	if !known {
+		found, _ = a.queues.LoadOrStore(c.topic, new(queue))
 	}
-	return queue.(*core.Batcher[*call]).Add(a.store, c, a.linger, func(calls []*call) { a.appendCalls(c.topic, calls) })
+	q := found.(*queue)
+	return q.Add(a.store, c, a.linger, func(calls []*call) { a.appendCalls(c.topic, &q.lone, calls) })
 }
 
 // Move is a scheduled event that is due, and its place.

@@ -21,6 +21,9 @@ type Config struct {
 	WriteConcern func(topic string) string
 	// Linger is how long a topic's next batch waits after the previous one.
 	Linger time.Duration
+	// LoneAfter is after how many reservations in a row without a rival's between them a process
+	// becomes a topic's lone writer; 0: it never does.
+	LoneAfter int
 }
 
 // Appender appends events to the topics of a store.
@@ -30,17 +33,26 @@ type Appender struct {
 	heads        *heads.Heads
 	writeConcern func(topic string) string
 	linger       time.Duration
+	loneAfter    int
 
-	queues sync.Map // of calls, a *core.Batcher[*call] by *topics.Topic
+	queues sync.Map // a *queue by *topics.Topic
 	// unmet has, by topic, the write concern that the topic's last append did not meet: the event
 	// was stored, but fewer members acknowledged it than the concern asks for. Only topics whose
 	// policy names a number of members are in it.
 	unmet sync.Map
 }
 
+// queue makes batches of the calls for a topic.
+type queue struct {
+	core.Batcher[*call]
+	lone lone
+}
+
 // New makes an Appender.
 func New(c Config) *Appender {
-	return &Appender{store: c.Store, catalog: c.Catalog, heads: c.Heads, writeConcern: c.WriteConcern, linger: c.Linger}
+	return &Appender{
+		store: c.Store, catalog: c.Catalog, heads: c.Heads, writeConcern: c.WriteConcern, linger: c.Linger, loneAfter: c.LoneAfter,
+	}
 }
 
 // errAnotherGeneration says that the append is for a generation that has ended.

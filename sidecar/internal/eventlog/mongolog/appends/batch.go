@@ -19,6 +19,7 @@ import (
 type batch struct {
 	*Appender
 	topic *topics.Topic
+	lone  *lone
 	// generation is the topic's generation that the batch is for.
 	generation int64
 	concern    concern
@@ -42,6 +43,7 @@ func (b *batch) left() (n int) {
 // accept removes a stored document from the front of its line.
 func (b *batch) accept(ln *line, d *pending) {
 	ln.pending = ln.pending[1:]
+	topics.Raise(&b.topic.Parts[ln.p].Reserved, d.seq)
 	if d.call != nil {
 		b.met()
 		d.call.answer(d.index, eventlog.Outcome{Partition: ln.p, Seq: d.seq, TS: d.record.TS})

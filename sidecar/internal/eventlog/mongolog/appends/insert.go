@@ -99,8 +99,12 @@ const maxLookup = 256
 // resolve finds out why the document at the front of a line is a duplicate: its id is stored
 // already, or its seq is taken.
 func (b *batch) resolve(ctx context.Context, ln *line, seqTaken bool) error {
-	if ln.pending[0].call == nil {
-		ln.pending = ln.pending[1:] // another sidecar has voided the seq
+	if ln.pending[0].call == nil { // another sidecar has voided the seq
+		if ln.lone {
+			b.leave() // perhaps to end the claim
+		} else {
+			ln.pending = ln.pending[1:]
+		}
 		return nil
 	}
 	if seqTaken {
@@ -125,6 +129,9 @@ func (b *batch) giveWay(ctx context.Context, ln *line) error {
 		return core.ErrBehind
 	case err != nil:
 		return err
+	case ln.lone && found.Void:
+		b.leave()
+		return nil
 	case found.Void:
 		if ln.patience, err = b.heads.MorePatience(ctx, b.topic, ln.p); err != nil {
 			return err
@@ -134,6 +141,9 @@ func (b *batch) giveWay(ctx context.Context, ln *line) error {
 		// The head is too low: the reservation was lost with a primary. That happens at w: 1.
 		if err := b.heads.RaiseGiven(ctx, b.topic, ln.p); err != nil {
 			return err
+		}
+		if ln.lone {
+			b.leave()
 		}
 	}
 	ln.restart()
@@ -192,6 +202,9 @@ func (b *batch) resolveStored(ctx context.Context, ln *line) (bool, error) {
 		b.accept(ln, d)
 	}
 	b.lookup = min(2*b.lookup, maxLookup)
+	if ln.lone && slices.ContainsFunc(ln.pending, func(d *pending) bool { return d.token != 0 }) {
+		b.leave() // a document that is replaced may be gone, and its seq would stay empty
+	}
 	return decided || stored > 0, nil
 }
 

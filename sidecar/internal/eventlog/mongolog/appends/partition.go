@@ -3,6 +3,7 @@ package appends
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -31,14 +32,23 @@ type line struct {
 	p       int
 	pending []*pending
 	since   core.Moment // before the seqs were reserved
+	lone    bool        // the seqs are not reserved: this process is the lone writer
 	// patience is the wait that the next reservation asks of readers; 0: none beyond the present
 	// one.
 	patience time.Duration
 }
 
+// unplaced reports whether the events in front have no seqs.
+func (ln *line) unplaced() bool { return len(ln.pending) > 0 && ln.pending[0].seq == 0 }
+
+// moves reports whether events that have no seqs take the places of other documents.
+func (ln *line) moves() bool {
+	return ln.unplaced() && slices.ContainsFunc(ln.pending, func(d *pending) bool { return d.token != 0 })
+}
+
 // give gives the events the seqs that end with last.
 func (ln *line) give(last uint64, since core.Moment) {
-	ln.since, ln.patience = since, 0
+	ln.since, ln.patience, ln.lone = since, 0, false
 	seq := last - uint64(len(ln.pending))
 	for _, d := range ln.pending {
 		seq++
@@ -53,6 +63,7 @@ func (ln *line) give(last uint64, since core.Moment) {
 // restart takes the seqs back from the events, so that the events reserve again. It drops the
 // voids: the batch abandons their seqs.
 func (ln *line) restart() {
+	ln.lone = false
 	var events []*pending
 	for _, d := range ln.pending {
 		if d.call != nil {

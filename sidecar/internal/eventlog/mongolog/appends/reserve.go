@@ -3,6 +3,8 @@ package appends
 import (
 	"context"
 	"errors"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -24,6 +26,10 @@ type reservation struct {
 	by    int64 // its own number, which the head keeps until the next one
 	lines []*line
 	since core.Moment // before it was sent
+	// renews is the claim of this process as a lone writer, which it ends; 0: none. claims: its number
+	// becomes the claim.
+	renews int64
+	claims bool
 }
 
 // reserve gives a seq to each event that has no valid one, with one request for all partitions. If
@@ -50,16 +56,27 @@ func (b *batch) reserve(ctx context.Context) error {
 	if len(r.lines) == 0 {
 		return nil
 	}
-	head, err := b.updateHead(ctx, update)
-	switch {
-	case err == nil:
+	head, err := b.updateHead(ctx, update, bson.E{Key: heads.FieldLone, Value: bson.D{{Key: "$in", Value: r.expected()}}})
+	if err == nil {
 		return b.give(r, head)
+	}
+	b.leave()
+	r.claims, r.renews = false, 0 // the claim, if it was made, is nobody's
+	switch {
 	case errors.Is(err, mongo.ErrNoDocuments):
 		return b.noHead(ctx)
 	case !core.IsRefusedBefore(err):
 		b.unanswered = r
 	}
 	return err
+}
+
+// expected are the claims that the head may have.
+func (r *reservation) expected() bson.A {
+	if r.renews != 0 {
+		return bson.A{nil, r.renews}
+	}
+	return bson.A{nil}
 }
 
 // updateHead updates the head of the batch's generation, if it is as expected, and returns it.
@@ -72,15 +89,18 @@ func (b *batch) updateHead(ctx context.Context, update any, expected ...bson.E) 
 
 // newReservation is the next request, for all events that have no valid seq, and its update.
 func (b *batch) newReservation() (r *reservation, update any) {
-	r = &reservation{by: rand.Int64(), since: core.Now(b.store.Clock)}
-	by := bson.E{Key: heads.FieldBy, Value: r.by}
+	r = &reservation{by: 1 + rand.Int64N(math.MaxInt64), since: core.Now(b.store.Clock), renews: b.lone.claim, claims: b.mayClaim()}
+	set := bson.D{{Key: heads.FieldBy, Value: r.by}}
+	if r.claims {
+		set = append(set, bson.E{Key: heads.FieldLone, Value: r.by})
+	}
 	var inc, longer, above, lowest bson.D
-	var all totals
+	all := b.lone.untold.clone()
 	for _, ln := range b.lines {
-		if len(ln.pending) > 0 && ln.pending[0].seq > 0 && ln.since.Age(b.store.Clock) > reservedFor {
+		if len(ln.pending) > 0 && !ln.unplaced() && !ln.lone && ln.since.Age(b.store.Clock) > reservedFor {
 			ln.restart()
 		}
-		if len(ln.pending) == 0 || ln.pending[0].seq > 0 {
+		if !ln.unplaced() {
 			continue
 		}
 		r.lines = append(r.lines, ln)
@@ -93,35 +113,52 @@ func (b *batch) newReservation() (r *reservation, update any) {
 			longer = append(longer, bson.E{Key: patience, Value: ms})
 			above = append(above, bson.E{Key: patience, Value: maxOf("$"+patience, ms)})
 		}
-		minTS, ts := heads.Path(heads.FieldMinTS, ln.p), all.add(b.topic.Name, ln.pending)
+		all.add(b.topic.Name, ln)
+	}
+	for p, ts := range all.minTS {
+		minTS := heads.Path(heads.FieldMinTS, p)
 		lowest = append(lowest, bson.E{Key: minTS, Value: ts})
 		above = append(above, bson.E{Key: minTS, Value: bson.D{{Key: "$min", Value: bson.A{"$" + minTS, ts}}}})
 	}
-	if b.concern.members == 1 || b.behind {
+	if b.concern.members == 1 || b.behind || r.renews != 0 { // the head is below what the lone writer has stored
 		above = append(above, plus(heads.FieldCount, all.events), plus(heads.FieldBytes, all.bytes),
 			bson.E{Key: heads.FieldMaxTS, Value: maxOf("$"+heads.FieldMaxTS, all.maxTS)})
-		return r, bson.A{bson.D{{Key: "$set", Value: append(above, by)}}}
+		return r, bson.A{bson.D{{Key: "$set", Value: append(above, set...)}}}
 	}
 	inc = append(inc, bson.E{Key: heads.FieldCount, Value: all.events}, bson.E{Key: heads.FieldBytes, Value: all.bytes})
 	longer = append(longer, bson.E{Key: heads.FieldMaxTS, Value: all.maxTS})
-	return r, bson.D{{Key: "$inc", Value: inc}, {Key: "$set", Value: bson.D{by}}, {Key: "$max", Value: longer}, {Key: "$min", Value: lowest}}
+	return r, bson.D{{Key: "$inc", Value: inc}, {Key: "$set", Value: set}, {Key: "$max", Value: longer}, {Key: "$min", Value: lowest}}
 }
 
-// totals are what a head is told about the events of a reservation.
-type totals struct{ events, bytes, maxTS int64 }
+// totals are what a head is told about events.
+type totals struct {
+	events, bytes, maxTS int64
+	minTS                map[int]int64 // by partition
+}
 
-// add adds the events of a partition, and returns their lowest ts. The size of an event that was
-// scheduled is not known here.
-func (x *totals) add(topic string, pending []*pending) (minTS int64) {
-	minTS = pending[0].record.TS
-	for _, d := range pending {
+// clone is a copy, to be added to.
+func (x totals) clone() totals {
+	if x.minTS = maps.Clone(x.minTS); x.minTS == nil {
+		x.minTS = map[int]int64{}
+	}
+	return x
+}
+
+// add adds the events of a partition. The size of an event that was scheduled is not known here.
+func (x *totals) add(topic string, ln *line) {
+	for _, d := range ln.pending {
+		if d.call == nil {
+			continue
+		}
 		if d.raw != nil {
 			x.events++
 			x.bytes += int64(d.record.Size() - len(d.record.Topic) + len(topic)) // as it will be read
 		}
-		minTS, x.maxTS = min(minTS, d.record.TS), max(x.maxTS, d.record.TS)
+		if ts, known := x.minTS[ln.p]; !known || d.record.TS < ts {
+			x.minTS[ln.p] = d.record.TS
+		}
+		x.maxTS = max(x.maxTS, d.record.TS)
 	}
-	return minTS
 }
 
 // maxOf is the higher of two numbers, in a pipeline.
@@ -136,6 +173,7 @@ func plus(field string, n int64) bson.E {
 // given these seqs before: a reservation at w: 1 was lost with a primary.
 func (b *batch) give(r *reservation, head heads.Head) error {
 	b.unanswered, b.behind = nil, false
+	b.learn(r, head)
 	for _, ln := range r.lines {
 		last, n, reserved := head.Given(ln.p), uint64(len(ln.pending)), &b.topic.Parts[ln.p].Reserved
 		highest := reserved.Load()
@@ -145,21 +183,23 @@ func (b *batch) give(r *reservation, head heads.Head) error {
 		}
 		ln.give(last, r.since)
 		reserved.Store(last)
-		if last != highest+n {
-			b.topic.Rivals.Store(b.store.Clock.Now().UnixNano())
-		}
 	}
 	if b.behind {
+		b.leave()
 		return core.ErrBehind
 	}
 	return nil
 }
 
-// noHead finds out why there is no head of the batch's generation.
+// noHead finds out why there is no head of the batch's generation without a lone writer, and sees to
+// it that there is one.
 func (b *batch) noHead(ctx context.Context) error {
-	_, err := b.heads.Read(ctx, b.topic)
+	head, err := b.heads.Read(ctx, b.topic)
 	if err == nil && b.topic.Generation() == b.generation {
-		return nil // there is one now
+		if err = b.heads.EndLone(ctx, b.topic, head); err == nil {
+			err = core.ErrBehind
+		}
+		return err
 	}
 	if err == nil || errors.Is(err, eventlog.ErrNotFound) {
 		return errAnotherGeneration

@@ -11,8 +11,8 @@ import (
 )
 
 // appendCalls makes one batch of calls, and answers them.
-func (a *Appender) appendCalls(t *topics.Topic, calls []*call) {
-	b := &batch{Appender: a, topic: t, generation: t.Generation(), most: maxInsert, lookup: 1}
+func (a *Appender) appendCalls(t *topics.Topic, l *lone, calls []*call) {
+	b := &batch{Appender: a, topic: t, lone: l, generation: t.Generation(), most: maxInsert, lookup: 1}
 	lines := map[int]*line{}
 	for _, c := range calls {
 		if c.generation != b.generation {
@@ -37,10 +37,14 @@ func (a *Appender) appendCalls(t *topics.Topic, calls []*call) {
 	}
 	defer end()
 	b.renew, b.concern = renew, a.concern(t.Name)
+	if b.concern.name != concernMajority {
+		b.leave()
+	}
 	err = b.run(ctx)
 	if err == nil {
 		return
 	}
+	b.leave()
 	refusal := b.unmetConcern(ctx, err)
 	switch {
 	case errors.Is(err, errAnotherGeneration):
@@ -89,15 +93,16 @@ func (b *batch) run(ctx context.Context) error {
 	return nil
 }
 
-// step reserves seqs for events that need them, makes one insert, and acts on its result.
+// step gets seqs for events that need them, makes one insert, and acts on its result.
 func (b *batch) step(ctx context.Context) error {
-	if err := b.reserve(ctx); err != nil {
+	if err := b.place(ctx); err != nil {
 		return err
 	}
 	lines, chunk := b.chunk()
 	if len(chunk) > 0 && chunk[0].token != 0 {
 		return b.move(ctx, lines, chunk)
 	}
+	sent := core.Now(b.store.Clock)
 	stored, failure := b.insert(ctx, chunk)
 	if stored > 0 && failure.err != nil && b.store.Sharded() {
 		// A mongos that reports a write error does not report that the write concern was not met.
@@ -107,6 +112,9 @@ func (b *batch) step(ctx context.Context) error {
 	}
 	for i, d := range chunk[:stored] {
 		b.accept(lines[i], d)
+		if lines[i].lone {
+			b.lone.since = sent
+		}
 		if d.call != nil { // a void does not end a run of repeated publishes
 			b.lookup = 1
 		}

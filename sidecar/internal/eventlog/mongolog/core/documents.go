@@ -71,15 +71,17 @@ func FindIn[T any](ctx context.Context, s *Store, coll *mongo.Collection, filter
 	return docs, err
 }
 
-// InsertNew inserts the documents that are not stored yet.
-func (s *Store) InsertNew(ctx context.Context, collection string, docs any) error {
-	return s.Persist(ctx, func() error {
+// InsertNew inserts the documents whose keys are not taken, and returns the indexes of the others.
+func (s *Store) InsertNew(ctx context.Context, collection string, docs any) (taken []int, err error) {
+	err = s.Persist(ctx, func() error {
 		_, err := s.Majority(collection).InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
-		if onlyDuplicates(err) {
+		duplicates, only := onlyDuplicates(err)
+		if taken = duplicates; only {
 			return nil
 		}
 		return err
 	})
+	return taken, err
 }
 
 // BulkWrite makes writes that may be executed in any order, and repeatedly. It returns how many

@@ -59,19 +59,20 @@ func IsPermanent(err error) bool {
 	return broken || HasCode(err, CodeUnauthorized, CodeAuthenticationFailed)
 }
 
-// onlyDuplicates reports whether duplicate keys alone prevented an unordered insert from storing
-// everything.
-func onlyDuplicates(err error) bool {
+// onlyDuplicates returns the indexes of the documents with duplicate keys, if these alone prevented
+// an unordered insert from storing everything.
+func onlyDuplicates(err error) (indexes []int, only bool) {
 	var bulk mongo.BulkWriteException
 	if !errors.As(err, &bulk) || bulk.WriteConcernError != nil {
-		return false
+		return nil, false
 	}
 	for _, e := range bulk.WriteErrors {
 		if e.Code != CodeDuplicateKey {
-			return false
+			return nil, false
 		}
+		indexes = append(indexes, e.Index)
 	}
-	return true
+	return indexes, true
 }
 
 // Advice is what to do about an error that does not go away by itself.

@@ -52,7 +52,8 @@ func (es *Epochs) AddRedrives(ctx context.Context, _ string, rs []eventlog.Redri
 		for i, id := range ids {
 			docs[i] = core.ByID(id)
 		}
-		return es.store.InsertNew(ctx, core.Redrives, docs)
+		_, err := es.store.InsertNew(ctx, core.Redrives, docs)
+		return err
 	})
 }
 

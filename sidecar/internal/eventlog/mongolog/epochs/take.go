@@ -154,7 +154,7 @@ func (es *Epochs) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs 
 	if len(docs) == 0 {
 		return nil
 	}
-	if err := es.store.InsertNew(ctx, core.Epochs, docs); err != nil {
+	if _, err := es.store.InsertNew(ctx, core.Epochs, docs); err != nil {
 		return err
 	}
 	found, err := es.readChains(ctx, partitionFilters(epochs), nil)

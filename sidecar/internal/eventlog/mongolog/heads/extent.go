@@ -31,8 +31,8 @@ func (h *Heads) Extent(ctx context.Context, t *topics.Topic, p int, head Head) (
 		return x, err
 	}
 	topics.Raise(&part.Seen, end)
-	if highest := head.Given(p); end < highest {
-		hidden := events.InPartition(t.Name, p, events.Between(int64(end)+1, int64(highest)), events.Live)
+	if end < head.Given(p) {
+		hidden := events.InPartition(t.Name, p, events.Between(int64(end)+1, int64(head.End(p))), events.Live)
 		if x.Hidden, err = h.store.Majority(core.Events).CountDocuments(ctx, hidden, options.Count().SetHint(events.ByLiveSeq)); err != nil {
 			return x, err
 		}

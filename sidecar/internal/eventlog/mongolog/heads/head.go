@@ -29,8 +29,9 @@ import (
 //	patience  in milliseconds: how long a hole has to stand before readers void it, where that is more than leastPatience
 //	min_ts    about the lowest ts of its events
 //
-// and by, the number of the last reservation; count and bytes, the number and the size of the events that seqs were
-// reserved for in this generation; and max_ts, their highest ts. From min_ts and these three a list of topics tells what
+// and by, the number of the last reservation; lone, the claim of a lone writer (lone.go); count and bytes, the number and
+// the size of the events that seqs were given to in this generation, as far as its writers have told; and max_ts, their highest
+// ts. From min_ts and these three a list of topics tells what
 // large ones hold: they are close, not exact. A number that is left out is 0. head rises by reservations and $max,
 // settled, first, removed, timed and patience by $max; a sidecar that raises settled lowers patience by
 // an update that names the value that it had. The document is neither upserted nor deleted, so that no
@@ -48,6 +49,7 @@ const (
 	FieldMaxTS     = "max_ts"
 	FieldCount     = "count"
 	FieldBytes     = "bytes"
+	FieldLone      = "lone"
 
 	// Partition and Seq are the head's place in the index of seqs.
 	Partition = -1
@@ -62,7 +64,7 @@ func (h Head) number(field string, p int) uint64 {
 	return uint64(max(n, 0))
 }
 
-// Given is the highest seq of a partition that was given out.
+// Given is the highest seq of a partition that was given out, except to a lone writer.
 func (h Head) Given(p int) uint64 { return h.number(FieldGiven, p) }
 
 // Watermark is a seq of a partition up to which every seq is stored, void or removed.

@@ -47,7 +47,8 @@ func (h *Heads) Fill(ctx context.Context, t *topics.Topic, p int, first, last ui
 		docs = append(docs, events.Void(t.Name, p, seq, now))
 	}
 	h.store.Logger.Info("voided seqs that were reserved and stayed empty", "topic", t.Name, "partition", p, "first", first, "last", last)
-	return h.store.InsertNew(ctx, core.Events, docs)
+	_, err = h.store.InsertNew(ctx, core.Events, docs)
+	return err
 }
 
 // MorePatience is the wait that a live writer asks of readers after they voided its seqs.
@@ -60,12 +61,13 @@ func (h *Heads) MorePatience(ctx context.Context, t *topics.Topic, p int) (time.
 }
 
 // contiguous is the highest seq up to which nothing is missing. The caller knows that nothing is
-// missing up to end. contiguous voids holes that are old enough, once each.
+// missing up to end. contiguous voids holes that are old enough, once each. Above the head there are
+// none.
 func (h *Heads) contiguous(ctx context.Context, t *topics.Topic, p int, head Head, end uint64) (uint64, error) {
 	o := options.Find().SetHint(events.BySeq).SetLimit(scanned).SetSort(events.BySeq).
 		SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: document.FieldSeq, Value: 1}, {Key: events.FieldVoid, Value: 1}})
 	var voided uint64 // the highest seq that this call has voided
-	for highest := head.Given(p); end < highest; {
+	for highest := head.End(p); end < highest; {
 		docs, err := core.FindAll[struct {
 			Seq  int64 `bson:"seq"`
 			Void bool  `bson:"void"`
@@ -86,6 +88,9 @@ func (h *Heads) contiguous(ctx context.Context, t *topics.Topic, p int, head Hea
 		t.Parts[p].Newest.Saw(first, end, last)
 		if end == highest || len(docs) == scanned && missing == highest {
 			continue
+		}
+		if end >= head.Given(p) {
+			break
 		}
 		upTo := h.Stood(t, p, head, end+1, missing)
 		if upTo <= voided {

@@ -101,7 +101,13 @@ func (r *Reader) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog
 	hasEvents := map[eventlog.Hint]bool{} // of those with few seqs above them
 	for i, k := range known {
 		h := found[k.Topic]
-		extents[i] = eventlog.Extent{First: h.First(k.Partition), Head: max(h.Given(k.Partition), k.Head)}
+		last := h.Given(k.Partition)
+		if h.Lone() != 0 {
+			if last, err = r.heads.LastStored(ctx, k.Topic, k.Partition, h); err != nil {
+				return nil, r.store.Unavailable(ctx, "look for events", err)
+			}
+		}
+		extents[i] = eventlog.Extent{First: h.First(k.Partition), Head: max(last, k.Head)}
 		if n := extents[i].Head - k.Head; 0 < n && n <= fewSeqs {
 			hasEvents[k] = false
 		}

@@ -114,12 +114,15 @@ func (r *reading) window(ctx context.Context) (more bool, _ error) {
 		if onlyLive && seq > r.watermark {
 			break
 		}
-		if seq > head.Given(r.p) {
-			return r.beyond(ctx)
+		if seq > head.End(r.p) {
+			return r.beyond(ctx, head)
 		}
 		if first := max(r.next, r.watermark+1); seq > first {
 			r.see(began, first-1, head)
-			return r.hole(ctx, head, first, seq-1)
+			if first > head.Given(r.p) {
+				return r.beyond(ctx, head)
+			}
+			return r.hole(ctx, head, first, min(seq-1, head.Given(r.p)))
 		}
 		if gone, _ := raw.Lookup(document.FieldGone).BooleanOK(); !gone {
 			if err := r.add(raw); err != nil {
@@ -145,10 +148,10 @@ func (r *reading) window(ctx context.Context) (more bool, _ error) {
 		return false, nil
 	case mayBeMore:
 		return true, nil
+	case onlyLive && r.next <= head.End(r.p):
+		return true, nil
 	case r.next > head.Given(r.p):
 		return false, nil
-	case onlyLive:
-		return true, nil
 	}
 	return r.hole(ctx, head, r.next, head.Given(r.p))
 }
@@ -216,15 +219,19 @@ func (r *reading) hole(ctx context.Context, head heads.Head, first, last uint64)
 	return true, nil
 }
 
-// beyond handles an event above the head. Either the event is newer than the head that was read, or
-// a reservation at w: 1 was lost with a primary.
-func (r *reading) beyond(ctx context.Context) (more bool, _ error) {
+// beyond handles an event above the head, which no lone writer has stored behind the one before it.
+// Either the event is newer than what was read before it, or a reservation at w: 1 was lost with a
+// primary.
+func (r *reading) beyond(ctx context.Context, head heads.Head) (more bool, _ error) {
 	if len(r.events) > 0 {
 		return false, nil
 	}
 	if !r.waited {
 		r.waited = true
 		return true, nil
+	}
+	if head.Lone() != 0 {
+		return true, r.heads.EndLone(ctx, r.topic, head)
 	}
 	return true, r.heads.RaiseGiven(ctx, r.topic, r.p)
 }

@@ -58,6 +58,12 @@ func (r *Remover) empty(ctx context.Context, op string, t *topics.Topic, generat
 		if err = r.heads.RaiseGeneration(ctx, t, generation); err != nil {
 			return err
 		}
+		if head, err = r.heads.Find(ctx, t); err != nil {
+			return err
+		}
+		if err = r.heads.EndLone(ctx, t, head); err != nil {
+			return err
+		}
 		// If no sidecar has read the topic lately, this raises the watermark.
 		if head, err = r.heads.Find(ctx, t); err != nil {
 			return err

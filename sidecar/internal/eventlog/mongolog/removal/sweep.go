@@ -167,7 +167,7 @@ func (s *sweep) raiseWatermark(ctx context.Context) (err error) {
 	if s.head, err = s.heads.Read(ctx, s.topic); err != nil {
 		return err
 	}
-	open := false
+	open := s.head.Lone() != 0
 	for p := range s.topic.Parts {
 		topics.Raise(&s.topic.Parts[p].Floor, s.head.First(p))
 		open = open || s.head.Watermark(p) < s.head.Given(p) || s.head.Timed(p)+times.Block <= s.head.Watermark(p)

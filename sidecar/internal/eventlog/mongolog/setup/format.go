@@ -42,7 +42,7 @@ func (su *Setup) ensureMeta(ctx context.Context) (meta, error) {
 		return m, err
 	}
 	doc := append(core.ByID("store"), bson.E{Key: "id", Value: uuid.NewString()}, bson.E{Key: "format", Value: storeFormat})
-	if err := su.store.InsertNew(ctx, core.Meta, []bson.D{doc}); err != nil { // another sidecar may have inserted it
+	if _, err := su.store.InsertNew(ctx, core.Meta, []bson.D{doc}); err != nil { // another sidecar may have inserted it
 		return meta{}, err
 	}
 	return su.readMeta(ctx)

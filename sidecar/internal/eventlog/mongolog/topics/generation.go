@@ -20,8 +20,8 @@ import (
 // Deleting has these steps, in this order. Any sidecar may repeat each of them:
 //
 //  1. The topic's document gets the next, odd generation (BeginDeletion).
-//  2. So does the head. A reservation names its generation, so from here on no seq is given out:
-//     the head's numbers are final.
+//  2. So does the head. A reservation names its generation, so from here on no seq is given out.
+//     Once the claim of a lone writer has ended, too, the head's numbers are final.
 //  3. Voids take the empty seqs up to the head. Inserts that are still on their way collide with
 //     them, as with the voids of a hole.
 //  4. Live events up to the head become stubs. Their seqs stay taken, as those of other stubs do.

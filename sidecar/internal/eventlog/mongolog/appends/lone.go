@@ -1,0 +1,93 @@
+package appends
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
+)
+
+// maxLonePartitions bounds the topics that have a lone writer: ending its claim makes a void in each partition.
+const maxLonePartitions = 64
+
+// lone is what this process knows of a topic's lone writer, see lone.go of package heads. A reservation
+// makes the claim, so becoming the lone writer costs nothing. After that a batch is one insert.
+//
+// Whatever goes wrong with a batch ends the claim in this process: only the answer to a reservation
+// begins one. Then the next reservation finds the claim in the head, and ends it like one of others.
+// What is on its way meets the void.
+//
+// A topic's batches, which come one after the other, own it.
+type lone struct {
+	claim int64 // 0: this process is not the lone writer
+	// since is before the last write was sent that found the claim in force: voids behind the events
+	// that were stored then are younger.
+	since core.Moment
+	// last is, by partition, the highest seq that was given out: by the head, as the last reservation
+	// left it, or by the lone writer.
+	last  []uint64
+	quiet int // reservations in a row with none of others between them
+}
+
+// place gives seqs to the events that have none: the next ones, if this process is the lone writer,
+// else reserved ones. A scheduled event may be gone when it is moved to its seq, so the lone writer
+// reserves for it, too.
+func (b *batch) place(ctx context.Context) error {
+	inForce := b.lone.claim != 0 && b.lone.since.Age(b.store.Clock) <= reservedFor
+	if !inForce && slices.ContainsFunc(b.lines, func(ln *line) bool { return ln.lone }) {
+		b.leave()
+	}
+	if !inForce || slices.ContainsFunc(b.lines, (*line).moves) {
+		return b.reserve(ctx)
+	}
+	for _, ln := range b.lines {
+		if ln.unplaced() {
+			last := &b.lone.last[ln.p]
+			*last += uint64(len(ln.pending))
+			ln.give(*last, b.lone.since)
+			ln.lone = true
+		}
+	}
+	return nil
+}
+
+// leave has this process be no lone writer any more. What it has not stored reserves seqs.
+func (b *batch) leave() {
+	b.lone.claim, b.lone.quiet = 0, 0
+	for _, ln := range b.lines {
+		if ln.lone {
+			ln.restart()
+		}
+	}
+}
+
+// mayClaim reports whether the next reservation makes a claim.
+func (b *batch) mayClaim() bool {
+	quiet := b.lone.claim != 0 || b.loneAfter > 0 && b.lone.quiet >= b.loneAfter
+	return quiet && b.concern.name == concernMajority && len(b.topic.Parts) <= maxLonePartitions
+}
+
+// learn takes from the answer to a reservation what was given out, and whether others have reserved.
+func (b *batch) learn(r *reservation, head heads.Head) {
+	if b.lone.last == nil {
+		b.lone.last = make([]uint64, len(b.topic.Parts))
+	}
+	for _, ln := range r.lines {
+		b.lone.last[ln.p] += uint64(len(ln.pending))
+	}
+	b.lone.quiet++
+	for p, expected := range b.lone.last {
+		given := head.Given(p)
+		if given > expected {
+			b.lone.quiet = 0
+			b.topic.Rivals.Store(b.store.Clock.Now().UnixNano())
+		}
+		if given > expected || r.renews == 0 { // else the lone writer has given out seqs above the head
+			b.lone.last[p] = given
+		}
+	}
+	if b.lone.claim = 0; r.claims && head.Lone() == r.by {
+		b.lone.claim, b.lone.since = r.by, r.since
+	}
+}
