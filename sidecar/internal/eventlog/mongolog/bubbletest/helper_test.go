@@ -52,11 +52,16 @@ func counted(t *testing.T, set *mongomodel.Set) (*mongolog.Log, *atomic.Int64) {
 func countedOn(t *testing.T, set *mongomodel.Set, collection string) (*mongolog.Log, *atomic.Int64) {
 	t.Helper()
 	var commands atomic.Int64
-	return open(t, set, mongolog.Options{Monitor: &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+	return open(t, set, mongolog.Options{Monitor: counting(collection, &commands)}), &commands
+}
+
+// counting counts commands about a collection.
+func counting(collection string, commands *atomic.Int64) *event.CommandMonitor {
+	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
 		if e.Command.Lookup(e.CommandName).String() == `"`+collection+`"` {
 			commands.Add(1)
 		}
-	}}}), &commands
+	}}
 }
 
 // withEvents runs do with the collection of events, as another client sees it.

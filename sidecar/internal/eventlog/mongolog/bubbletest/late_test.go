@@ -26,8 +26,9 @@ type lateStore struct {
 	*mongolog.Log
 	set                 *mongomodel.Set
 	losing              atomic.Bool
-	silent              bool   // the sender is kept waiting; else the connection ends
-	command, collection string // of the requests that are lost
+	silent              bool         // the sender is kept waiting; else the connection ends
+	command, collection string       // of the requests that are lost
+	commands            atomic.Int64 // of the log, about events
 }
 
 // late makes a call that gives up, since its commands of that name on the collection come late.
@@ -60,7 +61,7 @@ func withLateStore(t *testing.T, test func(t *testing.T, s *lateStore)) {
 		}})
 		t.Cleanup(set.Close)
 		s.set = set
-		s.Log = open(t, set, mongolog.Options{})
+		s.Log = open(t, set, mongolog.Options{Monitor: counting(events, &s.commands)})
 		test(t, s)
 	})
 }
