@@ -95,6 +95,40 @@ var logWeaknesses = []weakness{
 			}
 		}
 	}},
+	{name: "unstopped", obvious: true, is: "the claim of a lone writer ends without voids that stop it", commands: func(c *command) {
+		if c.isStopping() {
+			c.name, c.sequence, c.docs = "ping", "", nil
+			c.body = bson.D{{Key: "ping", Value: 1}, {Key: "$db", Value: get(c.body, "$db")}}
+		}
+	}, answers: learning},
+	{name: "stopped-too-far", obvious: true, is: "the voids that stop a lone writer leave a seq free before them", commands: func(c *command) {
+		if c.isStopping() {
+			for _, doc := range c.docs {
+				seq := number(get(doc, "seq")) + 1
+				set(doc, "seq", seq)
+				set(get(doc, "_id").(bson.D), "seq", seq)
+			}
+		}
+	}, answers: learning},
+	{name: "beside-the-claim", is: "seqs are reserved while there is a lone writer", commands: func(c *command) {
+		if filter, _ := get(c.body, "query").(bson.D); c.name == "findAndModify" {
+			set(c.body, "query", without(filter, "lone"))
+		}
+	}},
+	{name: "w1-claims", is: "the claim of a lone writer is made at w: 1", commands: func(c *command) {
+		if update, _ := get(c.body, "update").(bson.D); c.name == "findAndModify" && claims(update) {
+			set(c.body, "writeConcern", bson.D{{Key: "w", Value: 1}})
+		}
+	}},
+	{name: "void-is-stored", obvious: true, is: "an event whose seq is taken counts as stored", answers: func(c *command, a *answered) {
+		failed, _ := get(a.body, "writeErrors").(bson.A)
+		if c.name != "insert" || c.collection != "events" || get(c.body, "ordered") == false || len(failed) == 0 {
+			return
+		}
+		if pattern, _ := get(failed[0].(bson.D), "keyPattern").(bson.D); get(pattern, "seq") != nil {
+			a.body = without(a.body, "writeErrors")
+		}
+	}},
 	{name: "hasty-tails", is: "what may vanish with a primary is announced before the log shows it", hasty: true},
 }
 
@@ -253,6 +287,24 @@ func cutField(path, field string) (p string, of bool) {
 func (c *command) isVoiding() bool {
 	return c.name == "insert" && c.collection == "events" && get(c.body, "ordered") == false && len(c.docs) > 0 &&
 		get(c.docs[0], "void") == true
+}
+
+// claims reports whether an update of a head makes the claim of a lone writer.
+func claims(update bson.D) bool {
+	fields, _ := get(update, "$set").(bson.D)
+	return get(fields, "lone") != nil
+}
+
+// isStopping reports whether the command puts voids above the head, as one does that ends the claim of a
+// lone writer.
+func (c *command) isStopping() bool {
+	if !c.isVoiding() {
+		return false
+	}
+	first := placeOf(c.docs[0])
+	c.memory.mu.Lock()
+	defer c.memory.mu.Unlock()
+	return int64(first.seq) > c.memory.numbers[[3]string{first.topic, "head", strconv.Itoa(first.partition)}]
 }
 
 // fillIn has the answer to a read of events show voids where nothing is.

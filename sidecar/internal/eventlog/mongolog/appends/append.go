@@ -12,6 +12,7 @@
 //     void takes the seq.
 //   - A duplicate (topic, partition, seq) is a void: readers waited long enough and filled the seq.
 //     The rest of the partition's events reserve again, in order.
+//   - A process that appends alone does not reserve (lone.go).
 //   - If the outcome is unknown, it inserts the same documents at the same seqs again: the unique
 //     ids and seqs make that safe.
 package appends

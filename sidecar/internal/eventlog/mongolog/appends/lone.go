@@ -62,9 +62,10 @@ func (b *batch) leave() {
 	}
 }
 
-// mayClaim reports whether the next reservation makes a claim.
+// mayClaim reports whether the next reservation makes a claim. The more partitions there are, the more
+// it costs to end one.
 func (b *batch) mayClaim() bool {
-	quiet := b.lone.claim != 0 || b.loneAfter > 0 && b.lone.quiet >= b.loneAfter
+	quiet := b.lone.claim != 0 || b.loneAfter > 0 && b.lone.quiet >= b.loneAfter+len(b.topic.Parts)/16
 	return quiet && b.concern.name == concernMajority && len(b.topic.Parts) <= maxLonePartitions
 }
 

@@ -37,12 +37,6 @@ func (h Head) End(p int) uint64 {
 	return h.Given(p)
 }
 
-// LastStored is the highest seq of a partition that is stored, or was given out.
-func (h *Heads) LastStored(ctx context.Context, topic string, p int, head Head) (uint64, error) {
-	stored, err := events.FindSeq(ctx, h.store, events.InPartition(topic, p), events.BySeq, -1)
-	return max(stored, head.Given(p)), err
-}
-
 // EndLone ends the claim that a head has, if it still has it. First voids stop the lone writer in all
 // partitions. Only then the head loses the claim, and rises to these voids. Anybody may do so, any
 // number of times.
@@ -76,8 +70,9 @@ func (h *Heads) stop(ctx context.Context, t *topics.Topic, head Head, ahead int)
 		return nil, false, err
 	}
 	last := make([]uint64, len(t.Parts))
-	err = ForEach(ctx, len(last), func(ctx context.Context, p int) (err error) {
-		last[p], err = h.LastStored(ctx, t.Name, p, head)
+	err = ForEach(ctx, len(last), func(ctx context.Context, p int) error {
+		stored, err := events.FindSeq(ctx, h.store, events.InPartition(t.Name, p), events.BySeq, -1)
+		last[p] = max(stored, head.Given(p))
 		return err
 	})
 	if err != nil {

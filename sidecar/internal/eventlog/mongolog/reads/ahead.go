@@ -98,39 +98,51 @@ func (r *Reader) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog
 		return nil, r.store.Unavailable(ctx, "read the heads of topics", err)
 	}
 	extents := make([]eventlog.Extent, len(known))
-	hasEvents := map[eventlog.Hint]bool{} // of those with few seqs above them
+	few := map[eventlog.Hint]bool{}  // those with few seqs above them
+	lone := map[eventlog.Hint]bool{} // the heads of topics that have a lone writer
 	for i, k := range known {
 		h := found[k.Topic]
-		last := h.Given(k.Partition)
+		extents[i] = eventlog.Extent{First: h.First(k.Partition), Head: max(h.Given(k.Partition), k.Head)}
 		if h.Lone() != 0 {
-			if last, err = r.heads.LastStored(ctx, k.Topic, k.Partition, h); err != nil {
-				return nil, r.store.Unavailable(ctx, "look for events", err)
-			}
+			lone[eventlog.Hint{Topic: k.Topic, Partition: k.Partition, Head: extents[i].Head}] = true
 		}
-		extents[i] = eventlog.Extent{First: h.First(k.Partition), Head: max(last, k.Head)}
 		if n := extents[i].Head - k.Head; 0 < n && n <= fewSeqs {
-			hasEvents[k] = false
+			few[k] = true
 		}
 	}
-	for some := range slices.Chunk(slices.Collect(maps.Keys(hasEvents)), maxAheadEvents/fewSeqs) {
-		ahead, err := r.aheadOf(ctx, some)
-		if err != nil {
-			return nil, r.store.Unavailable(ctx, "look for events", err)
-		}
-		highest := map[eventlog.Hint]uint64{}
-		for _, h := range ahead {
-			highest[eventlog.Hint{Topic: h.Topic, Partition: h.Partition}] = h.Head
-		}
-		for _, k := range some {
-			hasEvents[k] = highest[eventlog.Hint{Topic: k.Topic, Partition: k.Partition}] > k.Head
-		}
+	inFew, err := r.highest(ctx, few, maxAheadEvents/fewSeqs)
+	if err != nil {
+		return nil, r.store.Unavailable(ctx, "look for events", err)
+	}
+	inLone, err := r.highest(ctx, lone, core.MaxBranches)
+	if err != nil {
+		return nil, r.store.Unavailable(ctx, "look for events", err)
 	}
 	for i, k := range known {
-		if has, asked := hasEvents[k]; asked && !has {
+		at := eventlog.Hint{Topic: k.Topic, Partition: k.Partition}
+		extents[i].Head = max(extents[i].Head, inLone[at])
+		if few[k] && inFew[at] <= k.Head {
 			extents[i].Head = k.Head
 		}
 	}
 	return extents, nil
+}
+
+// highest looks for live events above heads, so many in a query. It returns the highest that it finds,
+// by hint without head.
+func (r *Reader) highest(ctx context.Context, known map[eventlog.Hint]bool, atOnce int) (map[eventlog.Hint]uint64, error) {
+	highest := map[eventlog.Hint]uint64{}
+	for some := range slices.Chunk(slices.Collect(maps.Keys(known)), atOnce) {
+		ahead, err := r.aheadOf(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range ahead {
+			at := eventlog.Hint{Topic: h.Topic, Partition: h.Partition}
+			highest[at] = max(highest[at], h.Head)
+		}
+	}
+	return highest, nil
 }
 
 // topicsOf are the topics of hints, each once.

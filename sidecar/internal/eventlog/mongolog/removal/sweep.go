@@ -167,10 +167,19 @@ func (s *sweep) raiseWatermark(ctx context.Context) (err error) {
 	if s.head, err = s.heads.Read(ctx, s.topic); err != nil {
 		return err
 	}
-	open := s.head.Lone() != 0
+	open := false
+	var known []eventlog.Hint
 	for p := range s.topic.Parts {
 		topics.Raise(&s.topic.Parts[p].Floor, s.head.First(p))
+		known = append(known, eventlog.Hint{Topic: s.topic.Name, Partition: p, Head: s.head.Given(p)})
 		open = open || s.head.Watermark(p) < s.head.Given(p) || s.head.Timed(p)+times.Block <= s.head.Watermark(p)
+	}
+	if !open && s.head.Lone() != 0 { // what its lone writer has stored
+		ahead, err := s.reads.Ahead(ctx, known)
+		if err != nil {
+			return err
+		}
+		open = len(ahead) > 0
 	}
 	if !open {
 		return nil
