@@ -208,6 +208,62 @@ func TestTheClaimEndsDuringAnInsert(t *testing.T) {
 	}
 }
 
+// A void of a lone writer, in place of a repeated publish, meets the one that ends its claim.
+func TestAVoidOfALoneWriterMeetsTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var meeting atomic.Bool
+		var rival func()
+		set := mongomodel.New(mongomodel.Options{Polling: true, Fault: func(r mongomodel.Request) mongomodel.Fault {
+			if r.Command == "find" && r.Collection == events && meeting.CompareAndSwap(true, false) {
+				time.AfterFunc(time.Second/10, rival)
+				return mongomodel.Fault{Delay: time.Second}
+			}
+			return mongomodel.Fault{}
+		}})
+		t.Cleanup(set.Close)
+		l, other := open(t, set, mongolog.Options{}), open(t, set, mongolog.Options{})
+		makeLone(t, l)
+		first := eventlogtest.Events("lone", 1)
+		stored(t, l, first, 5)
+		rival = func() {
+			stored(t, other, eventlogtest.Events("rival", 1), 8)
+			reserve(t, &lateStore{set: set}, 3)
+			stored(t, other, eventlogtest.Events("later", 1), 12)
+		}
+		meeting.Store(true)
+		outs := l.Append(t.Context(), "t", 0, []*eventlog.Record{eventlogtest.Event("new"), first[0], eventlogtest.Event("last")})
+		if outs[0].Seq != 6 || outs[1].Seq != 5 || !outs[1].Duplicate || outs[2].Seq != 13 {
+			t.Errorf("%+v", outs)
+		}
+	})
+}
+
+// The answer to the reservation that makes the claim is lost. Its seqs are learned, and the claim is
+// nobody's.
+func TestTheAnswerToAClaimIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var losing atomic.Bool
+		set := mongomodel.New(mongomodel.Options{Polling: true, Fault: func(r mongomodel.Request) mongomodel.Fault {
+			lost := r.Command == "findAndModify" && losing.CompareAndSwap(true, false)
+			return mongomodel.Fault{LoseAnswer: lost}
+		}})
+		t.Cleanup(set.Close)
+		l := open(t, set, mongolog.Options{})
+		withTopic(t, l)
+		for seq := uint64(1); seq < loneFrom; seq++ {
+			losing.Store(seq == loneFrom-1)
+			stored(t, l, eventlogtest.Events(fmt.Sprint("before", seq), 1), seq)
+		}
+		wantLone(t, set, true)
+		began := time.Now()
+		stored(t, l, eventlogtest.Events("then", 2), 6, 7)
+		wantNext(t, l, 4, 4, 6, 7)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // Repeated publishes put voids among the events of a lone writer, and it remains one.
 func TestRepeatedPublishesOfALoneWriter(t *testing.T) {
 	withLone(t, func(t *testing.T, s *lateStore) {
