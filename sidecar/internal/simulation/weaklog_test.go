@@ -26,6 +26,8 @@ import (
 //     readers void them, which takes time only.
 //   - Events whose outcome is not known that are inserted again at new seqs: an id is stored once,
 //     whichever insert comes first.
+//   - Claims of lone writers that are made at w: 1. A lone writer whose claim was taken back stores
+//     events right behind the last one, where others store theirs.
 //   - Events above the head that are passed over without raising it: heads of majority topics do
 //     not fall, and the order of w: 1 topics across sidecars may break.
 //
@@ -113,11 +115,6 @@ var logWeaknesses = []weakness{
 	{name: "beside-the-claim", is: "seqs are reserved while there is a lone writer", commands: func(c *command) {
 		if filter, _ := get(c.body, "query").(bson.D); c.name == "findAndModify" {
 			set(c.body, "query", without(filter, "lone"))
-		}
-	}},
-	{name: "w1-claims", is: "the claim of a lone writer is made at w: 1", commands: func(c *command) {
-		if update, _ := get(c.body, "update").(bson.D); c.name == "findAndModify" && claims(update) {
-			set(c.body, "writeConcern", bson.D{{Key: "w", Value: 1}})
 		}
 	}},
 	{name: "void-is-stored", obvious: true, is: "an event whose seq is taken counts as stored", answers: func(c *command, a *answered) {
@@ -287,12 +284,6 @@ func cutField(path, field string) (p string, of bool) {
 func (c *command) isVoiding() bool {
 	return c.name == "insert" && c.collection == "events" && get(c.body, "ordered") == false && len(c.docs) > 0 &&
 		get(c.docs[0], "void") == true
-}
-
-// claims reports whether an update of a head makes the claim of a lone writer.
-func claims(update bson.D) bool {
-	fields, _ := get(update, "$set").(bson.D)
-	return get(fields, "lone") != nil
 }
 
 // isStopping reports whether the command puts voids above the head, as one does that ends the claim of a

@@ -208,34 +208,48 @@ func TestTheClaimEndsDuringAnInsert(t *testing.T) {
 	}
 }
 
-// A void of a lone writer, in place of a repeated publish, meets the one that ends its claim.
-func TestAVoidOfALoneWriterMeetsTheLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var meeting atomic.Bool
-		var rival func()
-		set := mongomodel.New(mongomodel.Options{Polling: true, Fault: func(r mongomodel.Request) mongomodel.Fault {
-			if r.Command == "find" && r.Collection == events && meeting.CompareAndSwap(true, false) {
-				time.AfterFunc(time.Second/10, rival)
-				return mongomodel.Fault{Delay: time.Second}
-			}
-			return mongomodel.Fault{}
-		}})
-		t.Cleanup(set.Close)
-		l, other := open(t, set, mongolog.Options{}), open(t, set, mongolog.Options{})
-		makeLone(t, l)
-		first := eventlogtest.Events("lone", 1)
-		stored(t, l, first, 5)
-		rival = func() {
-			stored(t, other, eventlogtest.Events("rival", 1), 8)
-			reserve(t, &lateStore{set: set}, 3)
-			stored(t, other, eventlogtest.Events("later", 1), 12)
-		}
-		meeting.Store(true)
-		outs := l.Append(t.Context(), "t", 0, []*eventlog.Record{eventlogtest.Event("new"), first[0], eventlogtest.Event("last")})
-		if outs[0].Seq != 6 || outs[1].Seq != 5 || !outs[1].Duplicate || outs[2].Seq != 13 {
-			t.Errorf("%+v", outs)
-		}
-	})
+// A rival ends the claim, and its own event never comes. The lone writer stores nothing in that hole,
+// below what others were answered since: it meets the void that ended its claim with an event, or with
+// a void in place of a repeated publish.
+func TestALoneWriterKeepsOutOfHoles(t *testing.T) {
+	for _, repeats := range []bool{false, true} {
+		t.Run(fmt.Sprintf("it meets the void with one of its own: %t", repeats), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asking atomic.Bool
+				var rival *mongolog.Log
+				others := func() {
+					if o := rival.Append(t.Context(), "t", 0, eventlogtest.Events("lost", 1))[0]; o.Err == nil {
+						t.Errorf("%+v", o)
+					}
+					stored(t, rival, eventlogtest.Events("later", 1), 8)
+				}
+				set := mongomodel.New(mongomodel.Options{Polling: true, Fault: func(r mongomodel.Request) (f mongomodel.Fault) {
+					if r.Command == "insert" && r.Documents[0].Lookup("id").String() == `"lost-000"` {
+						f.LoseRequest = true
+					} else if r.Command == "find" && r.Collection == events && asking.CompareAndSwap(true, false) {
+						f.Delay = 4 * time.Second
+						time.AfterFunc(0, others)
+					}
+					return f
+				}})
+				t.Cleanup(set.Close)
+				l := open(t, set, mongolog.Options{Timeout: time.Minute})
+				rival = open(t, set, mongolog.Options{Timeout: time.Second})
+				makeLone(t, l)
+				stored(t, l, eventlogtest.Events("lone", 1), 5)
+				batch := []*eventlog.Record{eventlogtest.Event("last")}
+				if asking.Store(repeats); repeats {
+					batch = append(eventlogtest.Events("lone", 1), batch...)
+				} else {
+					others()
+				}
+				outs := l.Append(t.Context(), "t", 0, batch)
+				if last := outs[len(outs)-1]; last.Seq != 9 {
+					t.Errorf("%+v; want the last at 9", outs)
+				}
+			})
+		})
+	}
 }
 
 // The answer to the reservation that makes the claim is lost. Its seqs are learned, and the claim is
@@ -303,6 +317,38 @@ func TestALoneWriterReleasesScheduledEvents(t *testing.T) {
 	})
 }
 
+// A reservation in one partition leaves the others as they are.
+func TestALoneWriterReservesInOnePartition(t *testing.T) {
+	withLateStore(t, func(t *testing.T, s *lateStore) {
+		_, err := s.EnsureTopic(t.Context(), "t", 2)
+		require.NoError(t, err)
+		place := func(p int, want uint64, id string, options ...func(*eventlog.Record)) {
+			t.Helper()
+			if o := s.Append(t.Context(), "t", p, []*eventlog.Record{eventlogtest.Event(id, options...)})[0]; o.Err != nil || o.Seq != want {
+				t.Errorf("%s: %+v; want seq %d", id, o, want)
+			}
+		}
+		for seq := uint64(1); seq <= loneFrom; seq++ {
+			place(1, seq, fmt.Sprint("one", seq))
+		}
+		place(0, 1, "zero")
+		id := "later"
+		for eventlog.PartitionOf("", id, 2) != 0 {
+			id += "r"
+		}
+		place(0, 0, id, eventlogtest.Due(time.Now().Add(time.Minute).UnixMilli()))
+		due, _, err := s.Due(t.Context(), nil, nil, time.Now().Add(time.Hour).UnixMilli(), 10)
+		require.NoError(t, err)
+		if o := s.Release(t.Context(), "t", due, due[0].DeliverAt); o[0].Err != nil || o[0].Seq != 2 {
+			t.Errorf("Release = %+v", o)
+		}
+		s.wantCommands(t, 2, func() {
+			place(1, loneFrom+1, "then")
+			place(0, 3, "last")
+		})
+	})
+}
+
 // A topic is deleted while it has a lone writer, whose insert comes late. Nothing of it comes back,
 // and what is appended to the next generation is above all that was there.
 func TestATopicWithALoneWriterIsDeleted(t *testing.T) {
@@ -335,8 +381,9 @@ func TestRetentionOfALoneWriter(t *testing.T) {
 		stored(t, s.Log, eventlogtest.Events("lone", 3), 5, 6, 7)
 		now := eventlogtest.Event("").AcceptedAt + 1000
 		sweep(t, s.Log, eventlog.Retention{TTLMS: 1, DedupeWindowMS: 1}, now, 7)
-		stored(t, s.Log, eventlogtest.Events("more", 1), 8)
-		wantNext(t, s.Log, 1, 8)
+		stored(t, s.Log, eventlogtest.Events("more", 2), 8, 9)
+		sweep(t, s.Log, eventlog.Retention{TTLMS: 1, DedupeWindowMS: 1}, now, 2)
+		wantExtent(t, s.Log, eventlog.Extent{First: 10, Head: 9, Removed: 9})
 		wantLone(t, s.set, true)
 	})
 }
