@@ -3,6 +3,7 @@ package appends
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
@@ -10,6 +11,13 @@ import (
 
 // maxLonePartitions bounds the topics that have a lone writer: ending its claim makes a void in each partition.
 const maxLonePartitions = 64
+
+// A lone writer makes a reservation again after tellAfter and tellEvents, which tells the head what it
+// has stored since: lists of topics show that.
+const (
+	tellAfter  = time.Minute
+	tellEvents = 100
+)
 
 // lone is what this process knows of a topic's lone writer, see lone.go of package heads. A reservation
 // makes the claim, so becoming the lone writer costs nothing. After that a batch is one insert.
@@ -28,6 +36,9 @@ type lone struct {
 	// left it, or by the lone writer.
 	last  []uint64
 	quiet int // reservations in a row with none of others between them
+	// untold is what was stored since the last reservation, which was made at claimed.
+	untold  totals
+	claimed core.Moment
 }
 
 // place gives seqs to the events that have none: the next ones, if this process is the lone writer,
@@ -38,11 +49,14 @@ func (b *batch) place(ctx context.Context) error {
 	if !inForce && slices.ContainsFunc(b.lines, func(ln *line) bool { return ln.lone }) {
 		b.leave()
 	}
-	if !inForce || slices.ContainsFunc(b.lines, (*line).moves) {
+	tells := b.lone.untold.events >= tellEvents && b.lone.claimed.Age(b.store.Clock) > tellAfter
+	if !inForce || tells || slices.ContainsFunc(b.lines, (*line).moves) {
 		return b.reserve(ctx)
 	}
+	b.lone.untold = b.lone.untold.clone()
 	for _, ln := range b.lines {
 		if ln.unplaced() {
+			b.lone.untold.add(b.topic.Name, ln)
 			last := &b.lone.last[ln.p]
 			*last += uint64(len(ln.pending))
 			ln.give(*last, b.lone.since)
@@ -74,6 +88,7 @@ func (b *batch) learn(r *reservation, head heads.Head) {
 	if b.lone.last == nil {
 		b.lone.last = make([]uint64, len(b.topic.Parts))
 	}
+	b.lone.untold = totals{}
 	for _, ln := range r.lines {
 		b.lone.last[ln.p] += uint64(len(ln.pending))
 	}
@@ -89,6 +104,6 @@ func (b *batch) learn(r *reservation, head heads.Head) {
 		}
 	}
 	if b.lone.claim = 0; r.claims && head.Lone() == r.by {
-		b.lone.claim, b.lone.since = r.by, r.since
+		b.lone.claim, b.lone.since, b.lone.claimed = r.by, r.since, r.since
 	}
 }

@@ -48,6 +48,7 @@ func (a *Appender) appendCalls(t *topics.Topic, l *lone, calls []*call) {
 	refusal := b.unmetConcern(ctx, err)
 	switch {
 	case errors.Is(err, errAnotherGeneration):
+		l.untold = totals{}
 		b.refuse(err)
 	case refusal != nil:
 		a.store.Reached()

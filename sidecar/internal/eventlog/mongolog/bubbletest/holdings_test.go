@@ -90,7 +90,7 @@ func TestALargeTopicIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})
 		t.Cleanup(set.Close)
-		l, other := open(t, set, mongolog.Options{}), open(t, set, mongolog.Options{})
+		l, other := open(t, set, mongolog.Options{LoneAfter: -1}), open(t, set, mongolog.Options{})
 		withTopic(t, l)
 		size := 0
 		for i := range events / 1000 {

@@ -89,6 +89,38 @@ func TestALoneWriter(t *testing.T) {
 	})
 }
 
+// A lone writer tells the head what it has stored, now and then.
+func TestALoneWriterTellsTheHead(t *testing.T) {
+	withLone(t, func(t *testing.T, s *lateStore) {
+		list, seqs := eventlogtest.Events("lone", 120, eventlogtest.At(firstTS*2)), make([]uint64, 120)
+		for i := range list {
+			seqs[i] = uint64(loneFrom + i)
+		}
+		list[7].TS = firstTS / 2
+		s.wantCommands(t, 1, func() { stored(t, s.Log, list, seqs...) })
+		time.Sleep(2 * time.Minute)
+		last := seqs[len(seqs)-1]
+		s.wantCommands(t, 2, func() { stored(t, s.Log, eventlogtest.Events("then", 1), last+1) })
+		s.wantCommands(t, 1, func() { stored(t, s.Log, eventlogtest.Events("more", 1), last+2) })
+		withEvents(t, s.set, func(c *mongo.Collection) error {
+			var head struct {
+				Count, Bytes int64
+				MaxTS        int64            `bson:"max_ts"`
+				MinTS        map[string]int64 `bson:"min_ts"`
+			}
+			err := c.FindOne(t.Context(), bson.D{{Key: "partition", Value: -1}}).Decode(&head)
+			if head.Count != int64(last+1) || head.Bytes < 100*head.Count || head.MaxTS != firstTS*2 || head.MinTS["0"] != firstTS/2 {
+				t.Errorf("the head says %+v", head)
+			}
+			return err
+		})
+		holdings, err := s.Holdings(t.Context(), []string{"t"})
+		if err != nil || holdings[0].Events != int64(last+2) || holdings[0].Extents[0].Head != last+2 {
+			t.Errorf("Holdings = %+v, %v", holdings, err)
+		}
+	})
+}
+
 // Another sidecar appends: it ends the claim, no reader waits, and no seq is below an answered one.
 func TestTheClaimEndsWithARival(t *testing.T) {
 	withLone(t, func(t *testing.T, s *lateStore) {
@@ -334,7 +366,7 @@ func TestALoneWriterReservesInOnePartition(t *testing.T) {
 		place(0, 1, "zero")
 		id := "later"
 		for eventlog.PartitionOf("", id, 2) != 0 {
-			id += "r"
+			id += "s"
 		}
 		place(0, 0, id, eventlogtest.Due(time.Now().Add(time.Minute).UnixMilli()))
 		due, _, err := s.Due(t.Context(), nil, nil, time.Now().Add(time.Hour).UnixMilli(), 10)

@@ -23,17 +23,15 @@ import (
 const maxCounted = 25_600
 
 // Holdings implements eventlog.Reader. It makes one query for the heads, one for counting, and one for
-// each MaxBranches topics to which somebody has appended lately.
+// each MaxBranches topics to which somebody has appended lately, or partitions of lone writers.
 func (r *Reader) Holdings(ctx context.Context, names []string) ([]eventlog.Holding, error) {
 	var list []*holding
 	err := r.store.Within(ctx, "read what topics hold", func(ctx context.Context) (err error) {
 		if list, err = r.byHeads(ctx, names); err != nil {
 			return err
 		}
-		for some := range slices.Chunk(list, core.MaxBranches) {
-			if err := r.findEnds(ctx, some); err != nil {
-				return err
-			}
+		if err := r.findEnds(ctx, list); err != nil {
+			return err
 		}
 		return r.count(ctx, list)
 	})
@@ -63,6 +61,7 @@ type holding struct {
 	topic *topics.Topic
 	each  float64 // the average size of an event
 	known bool    // the head tells what the topic holds
+	lone  bool    // there may be events above the head
 }
 
 func (r *Reader) byHeads(ctx context.Context, names []string) (list []*holding, err error) {
@@ -91,6 +90,7 @@ func newHolding(t *topics.Topic, head heads.Head) *holding {
 		h.Extents[p] = eventlog.Extent{First: first, Head: given, Removed: min(head.Removed(p), first-1)}
 		h.Events += int64(given + 1 - first)
 	}
+	h.lone = head.Lone() != 0
 	h.each, h.known = head.EventBytes()
 	h.known = h.known && head.Generation() == t.Generation()
 	h.Bytes = int64(h.each * float64(h.Events))
@@ -100,43 +100,20 @@ func newHolding(t *topics.Topic, head heads.Head) *holding {
 	return h
 }
 
+// place is where a document is.
+type place struct {
+	Topic     string `bson:"topic"`
+	Partition int    `bson:"partition"`
+	Seq       uint64 `bson:"seq"`
+}
+
 // findEnds lowers the extents to the first seq that is missing: whoever goes on behind an extent must
-// not miss an event that is on its way. Where more seqs were given out than the query reads, the extent
-// ends before them.
+// not miss an event that is on its way. Where more seqs were given out than the queries read, the extent
+// ends before them. What a lone writer has stored raises the extents.
 func (r *Reader) findEnds(ctx context.Context, list []*holding) error {
-	var filters bson.A
-	for _, h := range list {
-		var open []int
-		lowest := uint64(math.MaxInt64)
-		for p := range h.Extents {
-			if seen := h.topic.Parts[p].Seen.Load(); seen < h.Extents[p].Head {
-				open, lowest = append(open, p), min(lowest, seen)
-			}
-		}
-		if len(open) > 0 {
-			filters = append(filters, bson.D{
-				{Key: document.FieldTopic, Value: h.Topic}, {Key: document.FieldPartition, Value: bson.D{{Key: "$in", Value: open}}},
-				{Key: document.FieldSeq, Value: bson.D{{Key: "$gt", Value: int64(lowest)}}}})
-		}
-	}
-	if len(filters) == 0 {
-		return nil
-	}
-	o := options.Find().SetHint(events.BySeq).SetLimit(maxCounted).SetBatchSize(maxCounted + 1).
-		SetProjection(bson.D{{Key: document.FieldID, Value: 0},
-			{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}})
-	type place struct {
-		Topic     string `bson:"topic"`
-		Partition int    `bson:"partition"`
-		Seq       uint64 `bson:"seq"`
-	}
-	docs, err := core.FindAll[place](ctx, r.store, core.Events, core.AnyOf(filters), o)
+	stored, err := r.aboveSeen(ctx, list)
 	if err != nil {
 		return err
-	}
-	stored := make(map[place]bool, len(docs))
-	for _, d := range docs {
-		stored[d] = true
 	}
 	for _, h := range list {
 		for p := range h.Extents {
@@ -146,10 +123,62 @@ func (r *Reader) findEnds(ctx context.Context, list []*holding) error {
 				end++
 			}
 			topics.Raise(seen, end)
-			h.Extents[p].Head = max(h.Extents[p].First-1, min(h.Extents[p].Head, end))
+			given := h.Extents[p].Head
+			if h.lone && end > given {
+				h.Events += int64(end - given)
+				h.Bytes = int64(h.each * float64(h.Events))
+				given = end
+			}
+			h.Extents[p].Head = max(h.Extents[p].First-1, min(given, end))
 		}
 	}
 	return nil
+}
+
+// maxLoneLooked bounds the partitions above whose heads findEnds looks for what lone writers have stored.
+// The others end at their heads, which readers and sweeps raise.
+const maxLoneLooked = 4 * core.MaxBranches
+
+// aboveSeen reads the places of documents above what this process has seen: where seqs were given out
+// since, or a lone writer may have stored events.
+func (r *Reader) aboveSeen(ctx context.Context, list []*holding) (map[place]bool, error) {
+	var filters bson.A
+	above := func(topic string, seen uint64, partitions ...int) {
+		filters = append(filters, bson.D{
+			{Key: document.FieldTopic, Value: topic}, {Key: document.FieldPartition, Value: bson.D{{Key: "$in", Value: partitions}}},
+			{Key: document.FieldSeq, Value: bson.D{{Key: "$gt", Value: int64(seen)}}}})
+	}
+	looked := 0
+	for _, h := range list {
+		var open []int
+		lowest := uint64(math.MaxInt64)
+		for p := range h.Extents {
+			switch seen := h.topic.Parts[p].Seen.Load(); {
+			case h.lone && looked < maxLoneLooked:
+				looked++
+				above(h.Topic, seen, p)
+			case seen < h.Extents[p].Head:
+				open, lowest = append(open, p), min(lowest, seen)
+			}
+		}
+		if len(open) > 0 {
+			above(h.Topic, lowest, open...)
+		}
+	}
+	o := options.Find().SetHint(events.BySeq).SetLimit(maxCounted).SetBatchSize(maxCounted + 1).
+		SetProjection(bson.D{{Key: document.FieldID, Value: 0},
+			{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}})
+	stored := map[place]bool{}
+	for some := range slices.Chunk(filters, core.MaxBranches) {
+		docs, err := core.FindAll[place](ctx, r.store, core.Events, core.AnyOf(some), o)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range docs {
+			stored[d] = true
+		}
+	}
+	return stored, nil
 }
 
 // count replaces the estimates of the topics with the fewest seqs.
