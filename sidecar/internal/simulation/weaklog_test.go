@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -319,6 +320,11 @@ func (c *command) fillIn(a *answered, isVoid func(place) bool) {
 	}
 	if limit > 0 && int64(len(docs)) >= limit {
 		last = number(get(docs[len(docs)-1], "seq"))
+	}
+	if last >= math.MaxInt64-1 { // a query for what a lone writer has stored
+		c.memory.mu.Lock()
+		last = c.memory.numbers[[3]string{at.topic, "head", strconv.Itoa(at.partition)}]
+		c.memory.mu.Unlock()
 	}
 	there := map[uint64]bool{}
 	for _, doc := range docs {
