@@ -138,6 +138,7 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	if c.httpListener, err = bind(ctx, "http-listen", cfg.HTTPListen, httpFiles); err != nil {
 		return nil, err
 	}
+	c.httpListener.Heads = c.budget.Unauthenticated()
 	c.gate = newGate(c.xdsListener)
 	return c, nil
 }

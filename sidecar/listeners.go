@@ -28,9 +28,11 @@ func (s *Sidecar) listen(ctx context.Context) (err error) {
 	}
 	if s.cfg.DaprGRPCListen != "" {
 		// gRPC has TLS of its own.
-		if s.listeners.dapr, err = s.bound(ctx, daprListener, s.cfg.DaprGRPCListen, daprFiles); err != nil {
+		ln, err := s.bound(ctx, daprListener, s.cfg.DaprGRPCListen, daprFiles)
+		if err != nil {
 			return err
 		}
+		s.listeners.dapr = ln
 		addresses["dapr_grpc"] = listen.Address(s.listeners.dapr)
 		s.openDaprServer()
 	}
@@ -70,7 +72,9 @@ func (s *Sidecar) startOps(ctx context.Context) (err error) {
 		return err
 	}
 	// Nobody's connections keep health checks and metrics out: one more closes the oldest.
-	s.listeners.ops = s.access.Listener("ops-listen", listen.NewEvicting(ln, most, most))
+	places := listen.NewEvicting(ln, most, most)
+	places.Heads = s.budget.Unauthenticated()
+	s.listeners.ops = s.access.Listener("ops-listen", places)
 	s.ops = ops.New(s.metrics.Handler(), s.cfg.Logger, s.root(), func(r *http.Request) *budget.Share {
 		return s.budget.Of(s.access.From(r.Context()).Name)
 	})
@@ -144,6 +148,7 @@ func (s *Sidecar) bind(ctx context.Context, name, addr string, share int) (net.L
 	if err != nil {
 		return nil, err
 	}
+	ln.Heads = s.budget.Unauthenticated()
 	return s.access.Listener(name, ln), nil
 }
 
@@ -167,7 +172,7 @@ func (s *Sidecar) places() (most [budget.Kinds]int64) {
 func reserved(most int) int { return max(most/8, 8) }
 
 // bound is bind without TLS. Connections of clients that are not known make room for others.
-func (s *Sidecar) bound(ctx context.Context, name, addr string, share int) (net.Listener, error) {
+func (s *Sidecar) bound(ctx context.Context, name, addr string, share int) (*listen.Evicting, error) {
 	ln, most, err := s.open(ctx, name, addr, share)
 	if err != nil {
 		return nil, err

@@ -20,7 +20,6 @@ import (
 const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 64 << 10
 	// maxStreams is how many requests a connection of HTTP/2 may have at a time.
 	maxStreams = 1000
 )
@@ -48,10 +47,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	// Requests outlive ctx by the drain time: only the abort ends them.
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	srv := &http.Server{
-		Handler:           boundBody(s.Handler),
+		Handler:           begin(boundBody(s.Handler)),
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
+		MaxHeaderBytes:    listen.MaxHeadBytes,
 		ErrorLog:          log.New(serverLog{s.Logger, ln.Addr()}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       s.ConnContext,
@@ -76,6 +75,21 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 	}
 	return nil
+}
+
+// begin tells the listener when requests begin and end.
+func begin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		local := localAddr(r)
+		listen.Begin(local)
+		defer listen.End(local)
+		next.ServeHTTP(w, r)
+	})
+}
+
+func localAddr(r *http.Request) net.Addr {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return local
 }
 
 // drain waits for pending requests, within the drain time, and aborts the others. Only then do
@@ -106,8 +120,7 @@ func (l serverLog) Write(line []byte) (int, error) {
 // Hold keeps the connection of a request until release is called, where its listener is a [listen.Evicting]: other connections make
 // room for new ones. The error is a *wire.Error.
 func Hold(r *http.Request) (release func(), err error) {
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	release, held := listen.Hold(local)
+	release, held := listen.Hold(localAddr(r))
 	if !held {
 		return func() {}, &wire.Error{
 			Code: wire.Overloaded, RetryAfter: time.Second,

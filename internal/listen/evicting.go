@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // Evicting is a listener with a bound on its connections. One more connection closes the one that
@@ -18,12 +19,27 @@ type Evicting struct {
 
 	// OnEvict, if it is set, is called for each connection that is closed for another one.
 	OnEvict func()
+	// Heads, if it is set, counts what connections have sent of a request that has not begun, beyond smallHead each. It is for
+	// servers that call Begin and End. A connection for which nothing is left is closed as for another one.
+	Heads Memory
 
 	mu      sync.Mutex
 	open    int
 	idle    *list.List // of *evictable, the one that is idle for the longest time first
 	held    int        // connections that are held
 	evicted int64
+}
+
+// MaxHeadBytes is the most that the head of a request, or the metadata of a call, may have.
+const MaxHeadBytes = 64 << 10
+
+// smallHead is how much of a request's head does not count: it is in the buffer that each connection has.
+const smallHead = 4 << 10
+
+// Memory has a bound.
+type Memory interface {
+	TryTake(n int) error
+	Give(n int)
 }
 
 // NewEvicting bounds the connections of ln. At least one place is in reserve.
@@ -61,11 +77,15 @@ func (e *Evicting) Accept() (net.Conn, error) {
 	e.mu.Unlock()
 	if evicted != nil {
 		_ = evicted.Conn.Close() // its server gets the error, and closes it once more
-		if e.OnEvict != nil {
-			e.OnEvict()
-		}
+		e.onEvict()
 	}
 	return taken, nil
+}
+
+func (e *Evicting) onEvict() {
+	if e.OnEvict != nil {
+		e.OnEvict()
+	}
 }
 
 // evictable is a connection of an Evicting.
@@ -78,6 +98,63 @@ type evictable struct {
 	holds  int           // requests that hold it
 	closed bool
 	give   func() // nil, or gives back what Keep took
+
+	head head
+}
+
+// head is what a connection has sent of a request that has not begun.
+type head struct {
+	requests atomic.Int32 // that have begun, and not ended
+
+	mu    sync.Mutex
+	bytes int
+	taken int // of Heads
+}
+
+// Read reads what the client sends.
+func (c *evictable) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.of.Heads == nil || c.head.requests.Load() > 0 {
+		return n, err
+	}
+	c.head.mu.Lock()
+	defer c.head.mu.Unlock()
+	c.head.bytes += n
+	if more := c.head.bytes - smallHead - c.head.taken; more > 0 {
+		if err := c.of.Heads.TryTake(more); err != nil {
+			c.of.onEvict()
+			return 0, err // its server closes it
+		}
+		c.head.taken += more
+	}
+	return n, err
+}
+
+// forgetHead gives back what the head of a request took.
+func (c *evictable) forgetHead() {
+	if c.of.Heads == nil {
+		return
+	}
+	c.head.mu.Lock()
+	defer c.head.mu.Unlock()
+	c.of.Heads.Give(c.head.taken)
+	c.head.bytes, c.head.taken = 0, 0
+}
+
+// Begin says that a request has begun whose connection has this local address: from here on whoever serves it counts what it
+// holds. Each needs an End.
+func Begin(local net.Addr) {
+	if addr, ours := local.(localAddr); ours {
+		addr.conn.head.requests.Add(1)
+		addr.conn.forgetHead()
+	}
+}
+
+// End says that a request has ended.
+func End(local net.Addr) {
+	if addr, ours := local.(localAddr); ours {
+		addr.conn.head.requests.Add(-1)
+	}
 }
 
 // leave gives the place of the connection back. The caller holds of.mu.
@@ -100,6 +177,7 @@ func (c *evictable) leave() {
 // Close closes the connection.
 func (c *evictable) Close() error {
 	err := c.Conn.Close()
+	c.forgetHead()
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	c.leave()

@@ -2,7 +2,9 @@ package listen_test
 
 import (
 	"errors"
+	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/listen"
@@ -137,4 +139,73 @@ func TestKeep(t *testing.T) {
 	if taken != 0 {
 		t.Errorf("%d are taken in the end", taken)
 	}
+}
+
+// room is a Memory of so many bytes.
+type room struct{ left atomic.Int64 }
+
+func (r *room) TryTake(n int) error {
+	if r.left.Add(int64(-n)) < 0 {
+		r.Give(n)
+		return errors.New("no room")
+	}
+	return nil
+}
+
+func (r *room) Give(n int) { r.left.Add(int64(n)) }
+
+// TestHeads: what clients send of requests that have not begun is counted but for the first 4 KiB of each, and given back once
+// they begin or their connections are closed. A connection for which there is no room ends, and no other.
+func TestHeads(t *testing.T) {
+	const kib, most = 1 << 10, 100 << 10
+	ln, err := listen.On(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	heads, evicted := new(room), 0
+	heads.Give(most)
+	e := listen.NewEvicting(ln, 10, 1)
+	e.Heads, e.OnEvict = heads, func() { evicted++ }
+	left := func(want int64) {
+		t.Helper()
+		if n := heads.left.Load(); n != want {
+			t.Errorf("%d bytes are left; want %d", n, want)
+		}
+	}
+	connect := func() (client, server net.Conn) {
+		client = dial(t, listen.Address(e))
+		server, err := e.Accept()
+		require.NoError(t, err)
+		return client, server
+	}
+	send := func(client, server net.Conn, n int) error {
+		_, err := client.Write(make([]byte, n))
+		require.NoError(t, err)
+		_, err = io.ReadFull(server, make([]byte, n))
+		return err
+	}
+	client, first := connect()
+	require.NoError(t, send(client, first, 4*kib))
+	left(most)
+	require.NoError(t, send(client, first, 60*kib))
+	left(most - 60*kib)
+	otherClient, other := connect()
+	if err := send(otherClient, other, 60*kib); err == nil || evicted != 1 {
+		t.Errorf("beyond the room: %v, %d evicted", err, evicted)
+	}
+	other.Close()
+	other.Close()
+	smallClient, small := connect()
+	require.NoError(t, send(smallClient, small, 4*kib))
+	left(most - 60*kib)
+	listen.Begin(first.LocalAddr())
+	left(most)
+	require.NoError(t, send(client, first, 200*kib)) // a body
+	left(most)
+	listen.End(first.LocalAddr())
+	require.NoError(t, send(client, first, 5*kib))
+	left(most - kib)
+	first.Close()
+	left(most)
+	listen.Begin(ln.Addr()) // of another listener
+	listen.End(ln.Addr())
 }

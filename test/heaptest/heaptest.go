@@ -55,7 +55,7 @@ func (r Request) Behaviours() map[string]string {
 		"does not read":   r.text(len(r.Body), r.Body),
 		"does not write":  r.text(longBody, ""),
 		"stops midway":    r.text(longBody, strings.Repeat(" ", longBody/2)),
-		"stops in a head": strings.TrimSuffix(r.text(0, ""), "\r\n") + "X-Long: " + strings.Repeat("x", 8<<10),
+		"stops in a head": strings.TrimSuffix(r.text(0, ""), "\r\n") + "X-Long: " + strings.Repeat("x", 60<<10),
 	}
 }
 

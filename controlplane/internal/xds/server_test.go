@@ -9,12 +9,16 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpc "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/xds"
+	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/test/require"
 )
@@ -394,4 +398,16 @@ func TestStreamsEndWithRun(t *testing.T) {
 	f.stop()
 	_ = c.end()
 	eventually(t, "disconnected", func() bool { return f.registry.Known() == 0 })
+}
+
+// TestMetadataIsBounded: it comes before the caller is known.
+func TestMetadataIsBounded(t *testing.T) {
+	conn, err := grpc.NewClient(serve(t, nil).address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", listen.MaxHeadBytes))
+	_, err = discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("maximum size (%d bytes) set by server", listen.MaxHeadBytes)) {
+		t.Errorf("%d bytes of metadata: %v", listen.MaxHeadBytes, err)
+	}
 }

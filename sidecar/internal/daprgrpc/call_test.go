@@ -2,6 +2,8 @@ package daprgrpc
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/daprpb"
+	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/test/require"
 )
@@ -102,4 +105,12 @@ func TestStreamsArePlaces(t *testing.T) {
 	require.NoError(t, subscribe("app"))
 	wantCode(t, subscribe("app"), codes.Unavailable, "2 streams")
 	require.NoError(t, subscribe("other"))
+}
+
+// TestMetadataIsBounded: it comes before the caller is known.
+func TestMetadataIsBounded(t *testing.T) {
+	f, _ := startShared(t, 2, nil)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "dapr-api-token", "app", "x-long", strings.Repeat("x", listen.MaxHeadBytes))
+	_, err := f.PublishEvent(ctx, &daprpb.PublishEventRequest{PubsubName: "p", Topic: "t", Data: []byte("1")})
+	wantCode(t, err, codes.Internal, fmt.Sprintf("maximum size (%d bytes) set by server", listen.MaxHeadBytes))
 }

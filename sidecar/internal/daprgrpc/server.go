@@ -23,6 +23,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/daprpb"
+	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -74,7 +75,8 @@ func New(cfg Config) *Server {
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.over, s.end = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(append(cfg.Options,
-		grpc.MaxRecvMsgSize(s.maxMessage()), grpc.MaxConcurrentStreams(maxStreams), grpc.StaticStreamWindowSize(streamWindow),
+		grpc.MaxHeaderListSize(listen.MaxHeadBytes), grpc.MaxRecvMsgSize(s.maxMessage()), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StatsHandler(connections{s}), grpc.ChainStreamInterceptor(s.identify),
 		grpc.UnknownServiceHandler(unknown),
 		// A client that is gone without a word is noticed, and one may ask as often whether the sidecar is there.
