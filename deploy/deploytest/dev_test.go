@@ -24,14 +24,16 @@ echo "${0##*/} $*; known: ${TESTINPUT_X:-}" >>"${0%/*}/calls"
 case ${0##*/} in
   id) echo "$USERID" ;;
   go | make)
-    if [ "$*" = "list -e work" ]; then echo m/a; echo m/test/fleet; echo m/simulation; echo m/c; fi
+    if [ "$*" = "list -e work" ]; then
+      for package in a test/fleet sidecar/internal/simulation c; do echo "github.com/sluice-bus/sluice/$package"; done
+    fi
     if [ "$*" = "run -trimpath ./test/testkit/testinputs" ]; then echo export TESTINPUT_X=abc; fi
     if [ "$*" = "run -trimpath ./test/testreport" ]; then cat; fi
     if [[ " $* " == *" $FAILS "* ]]; then echo "$FAILS is wrong"; exit 1; fi ;;
   apt-get)
     if [ -z "$ONLINE" ]; then echo "no network" >&2; exit 100; fi
     if [[ $* == *--assume-no* ]]; then echo "Need to get 7 MB of archives."; exit 1; fi
-    if [[ $* == *-y* ]]; then ln -sf go "${0%/*}/gcc"; ln -sf go "${0%/*}/chromium"; fi ;;
+    if [[ $* == *-y* ]]; then ln -sf go "${0%/*}/gcc"; ln -sf go "${0%/*}/chromium-headless-shell"; fi ;;
 esac
 `
 
@@ -44,8 +46,8 @@ func newMachine(t *testing.T, without ...string) *machine {
 		require.NoError(t, err)
 		require.NoError(t, os.Symlink(path, filepath.Join(m.bin, name)))
 	}
-	for _, name := range []string{"go", "make", "id", "apt-get", "gcc", "curl", "node", "npm", "chromium", "prometheus", "promtool",
-		"openssl", "systemd-analyze"} {
+	for _, name := range []string{"go", "make", "id", "apt-get", "gcc", "curl", "node", "npm", "chromium-headless-shell", "prometheus",
+		"promtool", "openssl", "systemd-analyze"} {
 		if !slices.Contains(without, name) {
 			require.NoError(t, os.WriteFile(filepath.Join(m.bin, name), []byte(stub), 0o700))
 		}
@@ -92,22 +94,22 @@ func TestMakeTest(t *testing.T) {
 			says: []string{"=== modules", "=== format", "=== programs", "=== tests", " s in all"},
 		},
 		{name: "nothing is missing to root", env: []string{"USERID=0"}, ok: true, last: "  tests        ok "},
-		{name: "a user", without: []string{"gcc", "chromium"}, ok: true, last: "Left out: " + leftOut},
+		{name: "a user", without: []string{"gcc", "chromium-headless-shell"}, ok: true, last: "Left out: " + leftOut},
 		{
-			name: "a user who wants all", without: []string{"gcc", "chromium"}, env: []string{"STRICT=1"},
+			name: "a user who wants all", without: []string{"gcc", "chromium-headless-shell"}, env: []string{"STRICT=1"},
 			last: "Left out, which is a failure here: " + leftOut,
 		},
 		{
-			name: "CI", without: []string{"gcc", "chromium"}, env: []string{"CI=true"},
+			name: "CI", without: []string{"gcc", "chromium-headless-shell"}, env: []string{"CI=true"},
 			last: "Left out, which is a failure here: " + leftOut,
 		},
 		{
-			name: "root", without: []string{"gcc", "chromium"}, env: []string{"USERID=0", "ONLINE=1", "CI=true"},
+			name: "root", without: []string{"gcc", "chromium-headless-shell"}, env: []string{"USERID=0", "ONLINE=1", "CI=true"},
 			ok: true, installs: true, last: "  tests        ok ",
-			says: []string{"Missing Debian packages: chromium gcc libc6-dev\n", "Need to get 7 MB", "=== modules"},
+			says: []string{"Missing Debian packages: chromium-headless-shell gcc libc6-dev\n", "Need to get 7 MB", "=== modules"},
 		},
 		{
-			name: "root offline", without: []string{"gcc", "chromium"}, env: []string{"USERID=0"},
+			name: "root offline", without: []string{"gcc", "chromium-headless-shell"}, env: []string{"USERID=0"},
 			ok: true, installs: true, last: "Left out: " + leftOut, says: []string{"no network", "Going on without them.", "=== modules"},
 		},
 		{
@@ -130,7 +132,8 @@ func TestMakeTest(t *testing.T) {
 				}
 				rest = after
 			}
-			if !strings.Contains(calls, " m/test/fleet m/simulation m/a m/c; known: abc\n") {
+			order := []string{"", "sidecar/internal/simulation", "test/fleet", "a", "c"}
+			if !strings.Contains(calls, strings.Join(order, " github.com/sluice-bus/sluice/")+"; known: abc\n") {
 				t.Error("the tests do not run, those that take long first, or do not know their inputs")
 			}
 			if installs := strings.Contains(calls, "apt-get "); installs != test.installs {

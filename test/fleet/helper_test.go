@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -38,7 +36,7 @@ type plane struct {
 func startPlane(t *testing.T, args ...string) *plane {
 	t.Helper()
 	p := &plane{args: append([]string{
-		"--data-dir", t.TempDir(), "--xds-listen", freeAddress(t), "--http-listen", freeAddress(t),
+		"--data-dir", t.TempDir(), "--xds-listen", testkit.FreeAddress(t), "--http-listen", testkit.FreeAddress(t),
 	}, args...)}
 	p.start(t)
 	p.api = &admin.ControlPlane{URL: p.URL(), User: "operator"}
@@ -49,21 +47,6 @@ func startPlane(t *testing.T, args ...string) *plane {
 func (p *plane) start(t *testing.T) {
 	t.Helper()
 	p.ControlPlane = testkit.StartControlPlane(t, p.args...)
-}
-
-// freeAddress is a free address that stays free. It is below the ports that the system gives to
-// others, such as sidecars that look for a control plane.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			ln.Close()
-			return addr
-		}
-	}
-	t.Fatal("there is no free port")
-	return ""
 }
 
 func (p *plane) put(t *testing.T, name, document string) admin.Policy {

@@ -6,8 +6,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"regexp"
@@ -56,7 +54,7 @@ func begin(t *testing.T, page string, env ...string) *session {
 	for _, used := range append(address.FindAllString(page, -1), address.FindAllString(fmt.Sprint(usual), -1)...) {
 		if !replaced[used] {
 			replaced[used] = true
-			free := freeAddress(t)
+			free := testkit.FreeAddress(t)
 			there, back = append(there, used, free), append(back, free, used)
 		}
 	}
@@ -87,20 +85,6 @@ func (s *session) shell() {
 		_ = cmd.Wait() // which was killed
 	})
 	s.in, s.out = in, bufio.NewReader(out)
-}
-
-// freeAddress is an address that nobody uses, outside the ports that the system gives to those who ask for any.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		if l, err := net.Listen("tcp", address); err == nil {
-			l.Close()
-			return address
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // run runs the blocks of a page.
@@ -153,12 +137,15 @@ func (s *session) call(command string) (printed, status string) {
 func (s *session) start(step step) string {
 	s.t.Helper()
 	cmd := exec.Command("bash", "--norc", "-c", "exec "+s.ports.Replace(step.command))
-	var said lockedbuffer.Buffer
-	cmd.Dir, cmd.Env, cmd.Stdout = s.dir, s.env, &said
+	var said, logged lockedbuffer.Buffer
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = s.dir, s.env, &said, &logged
 	require.NoError(s.t, cmd.Start())
 	s.t.Cleanup(func() {
 		cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait() // the page has no more use for it
+		if s.t.Failed() {
+			s.t.Logf("$ %s\nprints\n%s\nand logs\n%s", step.command, said.String(), logged.String())
+		}
 	})
 	testkit.Eventually(s.t, fmt.Sprintf("%q prints what the page shows", step.command), func() bool {
 		return shown(step.want, s.back.Replace(said.String()), true)
