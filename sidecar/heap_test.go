@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -231,6 +232,23 @@ func TestHeapByOp(t *testing.T) {
 		}) {
 			t.Run(name+" "+how, func(t *testing.T) { p.Check(t, upgrade+text) })
 		}
+	}
+}
+
+// TestFramesAreNoHeads: what a WebSocket sends does not count as heads of requests that have not begun.
+func TestFramesAreNoHeads(t *testing.T) {
+	h := startHeapSidecar(t)
+	c, err := dialer(h.listeners.app)()
+	require.NoError(t, err)
+	defer c.Close()
+	ping := fmt.Sprintf(`{"op":"PING","corr":%q}`, strings.Repeat("k", 100))
+	const pings = 1000
+	_, err = io.WriteString(c, upgrade+strings.Repeat(frame(len(ping), ping), pings))
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, pings*len(ping)))
+	require.NoError(t, err)
+	if used := h.budget.Unauthenticated().Used(); used != 0 {
+		t.Errorf("%d bytes count as heads", used)
 	}
 }
 

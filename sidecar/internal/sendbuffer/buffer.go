@@ -40,6 +40,7 @@ type Buffer struct {
 	changed  sync.Cond // there is room, the buffer is closed, or the flusher has ended
 	chunks   [][]byte  // to be written
 	queued   int       // bytes in chunks and with the flusher
+	charged  int       // of Memory: the chunks of these bytes
 	accepted uint64    // bytes, ever
 	taken    uint64    // bytes that the flusher has taken, ever
 	written  uint64    // bytes, ever
@@ -76,13 +77,13 @@ func (b *Buffer) Write(p []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	b.queued += len(p)
-	b.cfg.Memory.Take(len(p))
 	b.accepted += uint64(len(p))
 	for rest := p; len(rest) > 0; {
 		last := len(b.chunks) - 1
 		if last < 0 || len(b.chunks[last]) == cap(b.chunks[last]) {
 			b.chunks = append(b.chunks, newChunk(len(b.chunks), len(rest)))
 			last++
+			b.charge(cap(b.chunks[last]))
 		}
 		c := b.chunks[last]
 		n := min(len(rest), cap(c)-len(c))
@@ -93,13 +94,19 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// charge takes n bytes of memory. It requires mu.
+func (b *Buffer) charge(n int) {
+	b.charged += n
+	b.cfg.Memory.Take(n)
+}
+
 // Charge has what waits, and what comes, counted in another share.
 func (b *Buffer) Charge(memory *budget.Share) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cfg.Memory.Give(b.queued)
+	b.cfg.Memory.Give(b.charged)
 	b.cfg.Memory = memory
-	memory.Take(b.queued)
+	memory.Take(b.charged)
 }
 
 // HasRoom reports whether the buffer is below its bound; that is 0 while the client's memory is
@@ -185,7 +192,7 @@ func (b *Buffer) run() {
 				b.fail()
 				return
 			}
-			b.sent(len(c))
+			b.sent(c)
 		}
 	}
 }
@@ -257,12 +264,12 @@ func (b *Buffer) send(p []byte) error {
 	}
 }
 
-// sent accounts for bytes that are written.
-func (b *Buffer) sent(n int) {
+// sent accounts for a chunk that is written.
+func (b *Buffer) sent(c []byte) {
 	b.mu.Lock()
-	b.queued -= n
-	b.cfg.Memory.Give(n)
-	b.written += uint64(n)
+	b.queued -= len(c)
+	b.charge(-cap(c))
+	b.written += uint64(len(c))
 	ready := b.writtenReceipts()
 	wake := b.refused && b.queued <= b.cfg.Bytes/2
 	if wake {
@@ -285,7 +292,7 @@ func (b *Buffer) fail() {
 	b.mu.Lock()
 	b.dropUntaken()
 	b.closed, b.flushing = true, false
-	b.cfg.Memory.Give(b.queued)
+	b.charge(-b.charged)
 	b.queued, b.receipts = 0, nil
 	b.changed.Broadcast()
 	b.mu.Unlock()
@@ -297,7 +304,7 @@ func (b *Buffer) fail() {
 func (b *Buffer) dropUntaken() {
 	for _, c := range b.chunks {
 		b.queued -= len(c)
-		b.cfg.Memory.Give(len(c))
+		b.charge(-cap(c))
 		freeChunk(c)
 	}
 	b.chunks = nil

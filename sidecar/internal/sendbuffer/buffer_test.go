@@ -143,10 +143,10 @@ func TestBufferClosesWithinReason(t *testing.T) {
 }
 
 // TestBufferCut: what the flusher has not taken is dropped with its receipts, and gives its memory
-// back.
+// back, which is whole chunks.
 func TestBufferCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := budget.New(budget.Bounds{Memory: 1000}).Of("")
+		memory := budget.New(budget.Bounds{Memory: 10 * smallChunk}).Of("")
 		b, peer := piped(Config{Bytes: 10, Silence: time.Hour, Memory: memory})
 		var told []string
 		note := func(what string) func() { return func() { told = append(told, what) } }
@@ -155,6 +155,9 @@ func TestBufferCut(t *testing.T) {
 		synctest.Wait()
 		_, _ = b.Write([]byte("not taken"))
 		b.Then(note("the other is written"), note("the other is dropped"))
+		if used := memory.Used(); used != 2*smallChunk {
+			t.Errorf("%d bytes are taken", used)
+		}
 		b.Cut(time.Now().Add(time.Minute))
 		if b.Then(nil, nil) || b.HasRoom() {
 			t.Error("a cut buffer is open")

@@ -33,6 +33,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -230,6 +231,7 @@ func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	listen.Begin(raw.LocalAddr()) // for good: frames are no heads of requests
 	u.conn.use(raw)
 	return u.conn.socket, bufio.NewReadWriter(brw.Reader, bufio.NewWriterSize(u.conn.socket, controlFrame)), nil
 }
