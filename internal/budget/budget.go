@@ -25,6 +25,7 @@ const (
 	Pulls           Place = iota // requests that pull
 	Pullers                      // members that stand for pulls, one for each group and set of opts
 	Streams                      // server-sent events
+	DaprStreams                  // subscriptions of Dapr's API over gRPC
 	Trails                       // ended streams whose clients can go on
 	Latest                       // answers with the latest event of each key
 	Replays                      // replays and exports
@@ -42,7 +43,8 @@ const (
 
 // names are for people; each follows a number.
 var names = [Kinds]string{
-	"pulls at a time", "groups, or sets of opts of one, to pull from", "streams (server-sent events)", "ended streams that are remembered",
+	"pulls at a time", "groups, or sets of opts of one, to pull from", "streams (server-sent events)",
+	"streams of Dapr's API", "ended streams that are remembered",
 	"answers with latest events at a time",
 	"replays and exports at a time", "replays of the whole fleet at a time", "topics counted at a time",
 	"answers with metrics or the status at a time", "profiles at a time", "watches at a time", "checks and dry runs at a time",
@@ -74,7 +76,7 @@ func ControlPlanePlaces() [Kinds]int64 {
 // DefaultPlaces are the most places of a sidecar. Its listeners may allow fewer.
 func DefaultPlaces() [Kinds]int64 {
 	return [Kinds]int64{
-		Pulls: 4096, Pullers: 1000, Streams: 4096, Trails: 128, Latest: 64, Replays: 256, FleetReplays: 16, Plans: 2,
+		Pulls: 4096, Pullers: 1000, Streams: 4096, DaprStreams: 128, Trails: 128, Latest: 64, Replays: 256, FleetReplays: 16, Plans: 2,
 		Scrapes: 16, Profiles: 4, Connections: 20_000, DaprConnections: 20_000,
 	}
 }

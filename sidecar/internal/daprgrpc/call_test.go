@@ -88,10 +88,10 @@ func TestLateMessage(t *testing.T) {
 	}
 }
 
-// TestStreamsArePlaces: a subscription takes a place of its identity as a stream of server-sent events does.
+// TestStreamsArePlaces: a subscription takes a place of its identity.
 func TestStreamsArePlaces(t *testing.T) {
 	places := budget.DefaultPlaces()
-	places[budget.Streams] = 2 * budget.SharesOfAll
+	places[budget.DaprStreams] = 2 * budget.SharesOfAll
 	rights := gatewaytest.Entry("app", "subscribe: [t]") + gatewaytest.Entry("other", "subscribe: [t]")
 	f := startWith(t, gatewaytest.Setup{
 		Access: gatewaytest.AuthOf(t, "tokens:\n"+rights).Access,
@@ -103,7 +103,7 @@ func TestStreamsArePlaces(t *testing.T) {
 	}
 	require.NoError(t, subscribe("app"))
 	require.NoError(t, subscribe("app"))
-	wantCode(t, subscribe("app"), codes.Unavailable, "2 streams")
+	wantCode(t, subscribe("app"), codes.Unavailable, "2 streams of Dapr's API")
 	require.NoError(t, subscribe("other"))
 }
 

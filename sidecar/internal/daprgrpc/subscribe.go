@@ -63,10 +63,12 @@ func (s *Server) SubscribeTopicEventsAlpha1(stream eventStream) error {
 	if err := c.held.TryTake(streamWindow); err != nil { // the answers
 		return s.refuse(err)
 	}
-	if err := caller.Share().Enter(budget.Streams); err != nil {
+	// A server of gRPC has one bound for the messages of all calls, and no word of one that is under way. So the places bound what
+	// clients hold by answers that are as large, and do not come whole.
+	if err := caller.Share().Enter(budget.DaprStreams); err != nil {
 		return s.refuse(err)
 	}
-	defer caller.Share().Leave(budget.Streams)
+	defer caller.Share().Leave(budget.DaprStreams)
 	sub, name, err := s.check(caller, first.GetInitialRequest())
 	if err != nil && sub.Topic != "" {
 		caller.Note(caller.Identity(), audit.Subscribe, sub.Topic, name, err)
