@@ -52,13 +52,13 @@ func (a *acks) answered(_ *codec.Reply, err error) {
 	}
 	from := 0
 	for _, call := range a.calls {
-		ids, is := a.ids[from:call.upTo], err
+		ids, outcome := a.ids[from:call.upTo], err
 		from = call.upTo
 		if len(lost) > 0 && !slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(lost, id) }) {
-			is = nil
+			outcome = nil
 		}
 		if call.done != nil {
-			call.done(is)
+			call.done(outcome)
 		}
 	}
 }

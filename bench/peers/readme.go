@@ -51,13 +51,13 @@ func markdown(w io.Writer, r *report.Results) {
 		}
 		return cell(sluice, row, "%.2f", row.P50, p50) + "; " + cell(sluice, row, "%.2f", row.P99, p99)
 	})
-	fmt.Fprintln(w)
+	var skipped []string
 	for _, row := range r.Rows {
 		if row.Skipped != "" && row.Scenario == "publish" && row.Case == throughput[0].name {
-			fmt.Fprintf(w, "%s: %s. ", row.System, row.Skipped)
+			skipped = append(skipped, row.System+": "+row.Skipped+".")
 		}
 	}
-	fmt.Fprintln(w, quoted)
+	fmt.Fprint(w, "\n", strings.Join(skipped, " "), quoted, "\n")
 }
 
 // quoted is what cannot be measured here.
