@@ -98,7 +98,7 @@ bench: ## Run the Go benchmarks (BENCH, BENCHTIME); bin/sluice-bench run measure
 # Servers of peers that are no libraries come from Debian's packages, where this may install them, and are started by the measurement
 # alone, with folders and ports of their own; a peer without its server has a row that says so.
 .PHONY: bench-peers
-bench-peers: build ## Measure other systems beside a sidecar, in turn (ARGS: --rounds, --for, --readme bench/README.md; 13 min)
+bench-peers: build ## Measure other systems beside a sidecar, in turn (ARGS: --rounds, --for, --readme bench/README.md; 9 min)
 	-@command -v redis-server >/dev/null && [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || \
 		apt-get install -y --no-install-recommends redis-server rabbitmq-server
 	cd bench/peers && CGO_ENABLED=0 go test -trimpath -vet=off . && CGO_ENABLED=0 go build -trimpath -o ../../bin/sluice-peers .
