@@ -17,17 +17,17 @@ type Evicting struct {
 	net.Listener
 	most, mostHeld int // places, and those that may be held
 
-	// OnEvict, if it is set, is called for each connection that is closed for another one.
+	// OnEvict, if it is set, is called for each connection that is closed for another one, or for its head.
 	OnEvict func()
 	// Heads, if it is set, counts what connections have sent of a request that has not begun, beyond smallHead each. It is for
-	// servers that call Begin and End. A connection for which nothing is left is closed as for another one.
+	// servers that call Begin and End. A connection for which nothing is left is closed.
 	Heads Memory
 
 	mu      sync.Mutex
 	open    int
 	idle    *list.List // of *evictable, the one that is idle for the longest time first
 	held    int        // connections that are held
-	evicted int64
+	evicted atomic.Int64
 }
 
 // MaxHeadBytes is the most that the head of a request, or the metadata of a call, may have.
@@ -48,14 +48,12 @@ func NewEvicting(ln net.Listener, most, reserve int) *Evicting {
 	return &Evicting{Listener: ln, most: most, mostHeld: most - min(max(reserve, 1), most-1), idle: list.New()}
 }
 
-// Evicted is how many connections were closed for others. It may be called on nil.
+// Evicted is how many connections were closed for others, or for their heads. It may be called on nil.
 func (e *Evicting) Evicted() int64 {
 	if e == nil {
 		return 0
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.evicted
+	return e.evicted.Load()
 }
 
 // Accept returns the next connection.
@@ -69,7 +67,6 @@ func (e *Evicting) Accept() (net.Conn, error) {
 	if e.open >= e.most {
 		evicted = e.idle.Front().Value.(*evictable)
 		evicted.leave()
-		e.evicted++
 	}
 	e.open++
 	taken := &evictable{Conn: c, of: e}
@@ -83,6 +80,7 @@ func (e *Evicting) Accept() (net.Conn, error) {
 }
 
 func (e *Evicting) onEvict() {
+	e.evicted.Add(1)
 	if e.OnEvict != nil {
 		e.OnEvict()
 	}

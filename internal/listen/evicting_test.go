@@ -189,8 +189,8 @@ func TestHeads(t *testing.T) {
 	require.NoError(t, send(client, first, 60*kib))
 	left(most - 60*kib)
 	otherClient, other := connect()
-	if err := send(otherClient, other, 60*kib); err == nil || evicted != 1 {
-		t.Errorf("beyond the room: %v, %d evicted", err, evicted)
+	if err := send(otherClient, other, 60*kib); err == nil || evicted != 1 || e.Evicted() != 1 {
+		t.Errorf("beyond the room: %v, %d evicted, %d counted", err, evicted, e.Evicted())
 	}
 	other.Close()
 	other.Close()

@@ -29,14 +29,13 @@ import (
 //	patience  in milliseconds: how long a hole has to stand before readers void it, where that is more than leastPatience
 //	min_ts    about the lowest ts of its events
 //
-// and by, the number of the last reservation; lone, the claim of a lone writer (lone.go); count and bytes, the number and
-// the size of the events that seqs were given to in this generation, as far as its writers have told; and max_ts, their highest
-// ts. From min_ts and these three a list of topics tells what
-// large ones hold: they are close, not exact. A number that is left out is 0. head rises by reservations and $max,
-// settled, first, removed, timed and patience by $max; a sidecar that raises settled lowers patience by
-// an update that names the value that it had. The document is neither upserted nor deleted, so that no
-// seq is given out twice. Its place in the index of seqs, before all partitions, lets a reader read it
-// and the events in one scan, in this order.
+// and by, the number of the last reservation; lone, the claim of a lone writer (lone.go); count and bytes, the
+// number and the size of the events that seqs were given to in this generation, as far as its writers have told;
+// and max_ts, their highest ts. From min_ts and these three a list of topics tells what large ones hold: they are
+// close, not exact. A number that is left out is 0. head rises by reservations and $max, settled, first, removed,
+// timed and patience by $max; a sidecar that raises settled lowers patience by an update that names the value that
+// it had. The document is neither upserted nor deleted, so that no seq is given out twice. Its place in the index
+// of seqs, before all partitions, lets a reader read it and the events in one scan, in this order.
 const (
 	FieldGiven     = "head"
 	FieldWatermark = "settled"

@@ -24,10 +24,7 @@ import (
 // Whoever raises the watermark raises the head too, to seqs that are stored. That changes nothing.
 
 // Lone is the claim of the topic's lone writer; 0: there is none.
-func (h Head) Lone() int64 {
-	n, _ := bson.Raw(h).Lookup(FieldLone).AsInt64OK()
-	return n
-}
+func (h Head) Lone() int64 { return h.total(FieldLone) }
 
 // End is a seq of a partition above which nothing is stored.
 func (h Head) End(p int) uint64 {
