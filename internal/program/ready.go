@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+	"time"
 )
 
 // A Field is one name and value of the ready line.
 type Field struct{ Name, Value string }
+
+// startTakes is for how long after it is ready a program may still use what its start needs.
+const startTakes = 5 * time.Second
 
 // Ready says that the program can be used: in the log, and on standard output by a line in one
 // write, {"ready":true,"listen":"…",…}, with the fields in the order they are given. Values are the
@@ -23,6 +27,7 @@ func (a *App) Ready(fields ...Field) error {
 	a.Logger.Info("ready", about...)
 	_, err := a.Stdout.Write(append(line, "}\n"...))
 	a.notifyManager()
+	time.AfterFunc(startTakes, releasePages)
 	if errors.Is(err, syscall.EPIPE) {
 		return nil
 	}

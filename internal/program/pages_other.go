@@ -1,0 +1,6 @@
+//go:build !linux
+
+package program
+
+// releasePages is left to the system.
+func releasePages() {}
