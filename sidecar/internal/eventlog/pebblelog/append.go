@@ -121,8 +121,11 @@ func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp 
 	first := part.last + 1
 	last := part.last + uint64(len(a.fresh))
 	order := part.order
-	ch := a.encode(first, &order)
+	ch, err := a.encode(first, &order)
 	defer ch.free()
+	if err != nil {
+		return nil, err
+	}
 	x, err := a.topic.waiting.noted(a.schedule(ch), func() (*commit, error) {
 		return a.log.commits.apply(ctx, ch, func() { part.head.Store(last) })
 	})
@@ -228,10 +231,10 @@ func repeated(id string, at location, ts int64, same bool) eventlog.Outcome {
 }
 
 // encode encodes the new events, with seqs from first on, and the entries that find them.
-func (a *appending) encode(first uint64, o *order) *change {
+func (a *appending) encode(first uint64, o *order) (*change, error) {
 	ch := &change{indexed: a.log.db.NewBatch()}
 	if len(a.fresh) == 0 {
-		return ch
+		return ch, nil
 	}
 	ch.events = newRunWriter()
 	ch.events.begin(a.topic.id, a.partition, first)
@@ -246,14 +249,15 @@ func (a *appending) encode(first uint64, o *order) *change {
 		in.add(r, location{partition: a.partition, seq: first + uint64(n)}, flags)
 	}
 	ch.events.end()
-	return ch
+	return ch, in.highest.raise(a.log, ch.indexed)
 }
 
-// indexer adds the entries of events to a batch, except for those of their runs.
+// indexer adds the entries of events to a batch, except for those of their runs. Last comes highest.raise.
 type indexer struct {
 	batch      *pebble.Batch
 	topic      uint32
 	key, value []byte
+	highest    highest
 }
 
 func (x *indexer) add(r *eventlog.Record, at location, flags byte) {
@@ -269,6 +273,10 @@ func (x *indexer) add(r *eventlog.Record, at location, flags byte) {
 	if flags&flagOutOfOrder != 0 {
 		x.key = timeKey(x.key[:0], x.topic, r.TS, r.ID)
 		_ = x.batch.Set(x.key, x.value, nil)
+		if x.highest == nil {
+			x.highest = highest{}
+		}
+		x.highest.add(nodeOf(x.topic, at.partition, 0, at.seq), eventlog.Point{TS: r.TS, ID: r.ID})
 	}
 	if r.Key != "" {
 		x.key = keyTimeKey(x.key[:0], x.topic, r.Key, r.TS, r.ID)

@@ -41,7 +41,7 @@ func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c ev
 			return from, 0, err
 		}
 		if gone {
-			err = s.clear(r.Record)
+			err = s.clear(r)
 		}
 		if err != nil {
 			return from, 0, err
@@ -61,7 +61,7 @@ func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c ev
 			return from, 0, err
 		}
 	}
-	return next, removed, nil
+	return next, removed, s.tidy(ctx)
 }
 
 // compaction is one call of Compact. It finds the events as of its start: no other goroutine

@@ -13,7 +13,7 @@ import (
 )
 
 // ofTopic are the kinds of entries that go with a topic.
-const ofTopic = string(kindEvent) + string(kindID) + string(kindTime) + string(kindOrder) + string(kindKeyTime) + string(kindKeySeq) +
+const ofTopic = string(kindEvent) + string(kindID) + string(kindTime) + string(kindOrder) + string(kindNode) + string(kindKeyTime) + string(kindKeySeq) +
 	string(kindRemnant) + string(kindMark) + string(kindGiven) + string(kindRedrive) +
 	string(kindLetters) + string(kindWaiting)
 
@@ -176,7 +176,7 @@ func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r ev
 func (s *sweep) remove(ctx context.Context, events []stored, forget func(*pebble.Batch, stored)) error {
 	b := s.log.db.NewBatch()
 	for _, r := range events {
-		if err := s.clear(r.Record); err != nil {
+		if err := s.clear(r); err != nil {
 			return err
 		}
 		forget(b, r)
@@ -185,5 +185,8 @@ func (s *sweep) remove(ctx context.Context, events []stored, forget func(*pebble
 		}
 	}
 	s.cleared(b)
-	return s.log.commitSynced(ctx, b)
+	if err := s.log.commitSynced(ctx, b); err != nil {
+		return err
+	}
+	return s.tidy(ctx)
 }

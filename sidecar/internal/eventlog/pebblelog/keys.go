@@ -19,6 +19,7 @@ import (
 //	e     t p seq                 a run of events, by its first seq (run.go)
 //	i     t id                    where the id is, or what remains of it (index.go); none where the id tells (timed.go)
 //	s     t ts id                 p seq: the events that are out of order (order.go)
+//	n     t p level number        ts id: the highest of the events out of order of a block (strays.go)
 //	c     t p ts id               seq: some of the events in order
 //	k     t key ts id             p seq: the same order within one key
 //	l     t key p seq             nothing: the log order within one key
@@ -55,6 +56,7 @@ const (
 	kindWaiting  = 'w'
 	kindDue      = 'q'
 	kindOrder    = 'c'
+	kindNode     = 'n'
 	kindEpoch    = 'p'
 	kindText     = 'f'
 	kindSegment  = 'b'
@@ -84,6 +86,10 @@ func timeKey(b []byte, topic uint32, ts int64, id string) []byte {
 
 func orderPrefix(b []byte, topic uint32, partition int) []byte {
 	return binary.BigEndian.AppendUint16(topicPrefix(b, kindOrder, topic), uint16(partition))
+}
+
+func nodePrefix(topic uint32, partition int) []byte {
+	return binary.BigEndian.AppendUint16(topicPrefix(nil, kindNode, topic), uint16(partition))
 }
 
 func segmentKey(base uint64) []byte { return binary.BigEndian.AppendUint64([]byte{kindSegment}, base) }

@@ -1,7 +1,7 @@
 package pebblelog
 
 import (
-	"context"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -116,44 +116,58 @@ type chain struct {
 	within     interval
 	reach      reach
 	descending bool
+	times      *pebble.Iterator // the partition's time index
 	current    *eventlog.Record // nil at the end
 	at         eventlog.Point   // of current
 }
 
+func (c *chain) close() {
+	c.cursor.close()
+	c.times.Close()
+}
+
 // start goes to the first event, with the help of the time index.
-func (c *chain) start(times *pebble.Iterator) error {
+func (c *chain) start() error {
 	prefix := orderPrefix(nil, c.topic.id, c.partition)
-	near := func(found bool) (seq uint64, ok bool) {
-		if !found || len(times.Key()) < len(prefix) || string(times.Key()[:len(prefix)]) != string(prefix) {
-			return 0, false
-		}
-		d := decoder{rest: times.Value()}
-		return d.uvarint(), d.err == nil
-	}
 	if !c.descending {
-		seq, _ := near(times.SeekLT(appendPoint(prefix, c.within.low.TS, c.within.low.ID)))
-		c.seek(max(seq, c.reach.floor+1))
+		seq := c.reach.floor + 1
+		if c.times.SeekLT(appendPoint(prefix, c.within.low.TS, c.within.low.ID)) {
+			seq = max(seq, c.entry())
+		} else {
+			c.times.First()
+		}
+		c.seek(seq)
 		return c.settle()
 	}
 	from := c.reach.head
-	if !c.within.toEnd {
-		if seq, ok := near(times.SeekGE(appendPoint(prefix, c.within.high.TS, c.within.high.ID))); ok {
-			from = min(from, seq)
-		}
+	if c.within.toEnd || !c.times.SeekGE(appendPoint(prefix, c.within.high.TS, c.within.high.ID)) {
+		c.times.Last()
+	} else {
+		from = min(from, c.entry())
 	}
 	c.seekBack(from)
 	return c.settle()
 }
 
+// entry is the seq that the time index has where it is.
+func (c *chain) entry() uint64 {
+	d := decoder{rest: c.times.Value()}
+	seq := d.uvarint()
+	c.err = cmp.Or(c.err, d.err)
+	return seq
+}
+
 // settle goes on to the next event that counts, from the current one.
 func (c *chain) settle() error {
 	c.current = nil
-	for ; c.seq() != 0; c.step() {
-		switch seq := c.seq(); {
-		case seq > c.reach.head && c.descending, seq <= c.reach.floor && !c.descending:
-			continue
-		case seq > c.reach.head, seq <= c.reach.floor:
+	for c.seq() != 0 {
+		seq := c.seq()
+		if c.descending && seq <= c.reach.floor || !c.descending && seq > c.reach.head {
 			return nil
+		}
+		if seq > c.reach.head || seq <= c.reach.floor {
+			c.step()
+			continue
 		}
 		r, err := c.event()
 		if err != nil {
@@ -163,14 +177,17 @@ func (c *chain) settle() error {
 		below, above := c.within.below(at), c.within.above(at)
 		switch {
 		case r.outOfOrder:
+			c.pass(seq)
+			continue
 		case below && c.descending, above && !c.descending:
 			return nil
 		case !below && !above:
 			c.current, c.at = r.Record, at
 			return nil
 		}
+		c.step()
 	}
-	return failed(c.err)
+	return failed(cmp.Or(c.err, c.times.Error()))
 }
 
 func (c *chain) step() {
@@ -179,6 +196,30 @@ func (c *chain) step() {
 		return
 	}
 	c.next()
+}
+
+// pass goes on from an event out of order. All events in order are less than orderEvery seqs behind an entry of the time
+// index, so it need not read what is between.
+func (c *chain) pass(seq uint64) {
+	if c.descending {
+		for c.times.Valid() && c.entry() > seq {
+			c.times.Prev()
+		}
+	} else {
+		for c.times.Valid() && c.entry()+orderEvery <= seq {
+			c.times.Next()
+		}
+	}
+	switch {
+	case !c.times.Valid():
+		c.records = nil // there is none
+	case c.entry() > seq:
+		c.seek(c.entry())
+	case c.entry()+orderEvery <= seq:
+		c.seekBack(c.entry() + orderEvery - 1)
+	default:
+		c.step()
+	}
 }
 
 // ordered merges a topic's events in the (ts, id) order.
@@ -203,23 +244,15 @@ func (v view) order(t *topic, reaches []reach, q eventlog.ScanQuery) (*ordered, 
 		return nil, failed(err)
 	}
 	o.events = fetcher{view: v, topic: t, index: o.strays, cursors: make([]*cursor, len(reaches))}
-	all := topicPrefix(nil, kindOrder, t.id)
-	times, err := o.strays.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{LowerBound: all, UpperBound: after(all)}})
-	if err != nil {
-		o.close()
-		return nil, failed(err)
-	}
-	defer times.Close()
 	for p, reach := range reaches {
 		if reach.head <= reach.floor {
 			continue
 		}
-		c, err := v.open(t, p, o.strays)
+		c, err := v.chain(t, p, o.strays)
 		if err == nil {
-			c.limit = reach.head
-			ch := &chain{cursor: c, within: within, reach: reach, descending: q.Descending}
-			o.chains = append(o.chains, ch)
-			err = ch.start(times)
+			c.limit, c.within, c.reach, c.descending = reach.head, within, reach, q.Descending
+			o.chains = append(o.chains, c)
+			err = c.start()
 		}
 		if err != nil {
 			o.close()
@@ -227,6 +260,25 @@ func (v view) order(t *topic, reaches []reach, q eventlog.ScanQuery) (*ordered, 
 		}
 	}
 	return o, o.stand(o.firstStray())
+}
+
+// chain opens a chain that sees the index as like sees it.
+func (v view) chain(t *topic, p int, like *pebble.Iterator) (*chain, error) {
+	times, err := cloneWithin(like, orderPrefix(nil, t.id, p))
+	if err != nil {
+		return nil, err
+	}
+	c, err := v.open(t, p, like)
+	if err != nil {
+		times.Close()
+		return nil, err
+	}
+	return &chain{cursor: c, times: times}, nil
+}
+
+// cloneWithin opens an iterator of the keys with a prefix, that sees the index as like sees it.
+func cloneWithin(like *pebble.Iterator, prefix []byte) (*pebble.Iterator, error) {
+	return like.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)}})
 }
 
 func (o *ordered) close() {
@@ -294,8 +346,8 @@ func (o *ordered) next() (*eventlog.Record, error) {
 }
 
 // lowest lowers each partition's seq to the lowest one that q selects. An event in order is below all later ones in
-// order, so each partition's first is enough; events out of order may be anywhere.
-func (v view) lowest(ctx context.Context, t *topic, reaches []reach, q eventlog.ScanQuery, seqs []uint64) error {
+// order, so each partition's first is enough; a search finds the first of the events out of order.
+func (v view) lowest(t *topic, reaches []reach, q eventlog.ScanQuery, seqs []uint64) error {
 	o, err := v.order(t, reaches, q)
 	if err != nil {
 		return err
@@ -306,13 +358,19 @@ func (v view) lowest(ctx context.Context, t *topic, reaches []reach, q eventlog.
 			seqs[c.partition] = min(seqs[c.partition], c.seq())
 		}
 	}
-	for n := 0; o.stray; n++ {
-		if n%checkEvery == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		seqs[o.strayPlace.partition] = min(seqs[o.strayPlace.partition], o.strayPlace.seq)
-		if err := o.stand(o.nextStray()); err != nil {
+	nodes, err := cloneWithin(o.strays, topicPrefix(nil, kindNode, t.id))
+	if err != nil {
+		return failed(err)
+	}
+	defer nodes.Close()
+	for p, reach := range reaches {
+		s := search{view: v, topic: t, partition: p, within: intervalOf(q), nodes: nodes}
+		seq, err := s.first(levels-1, reach.floor+1, min(reach.head, seqs[p]-1))
+		if err != nil {
 			return err
+		}
+		if seq != 0 {
+			seqs[p] = seq
 		}
 	}
 	return nil

@@ -15,21 +15,23 @@ import (
 )
 
 // TestOrderIsExact compares scans in both directions, and starts by time, with a sorted list, and looks events up by id, while
-// events of times that rise, fall and repeat come, some with timed ids, some are erased or truncated, the log is started again,
-// and its segments are reclaimed.
+// events of times that rise, fall and repeat come, some with timed ids, some are erased, compacted or truncated, the log is
+// started again, with its index or without, and its segments are reclaimed.
 func TestOrderIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := orderModel{t: t, o: Options{Dir: "data", FS: vfs.NewMem(), segmentSize: 2 << 10, Logger: quiet}}
+		m.whole = rapid.Bool().Draw(t, "whole")
 		m.open()
 		defer func() { m.l.Close() }()
 		_, err := m.l.EnsureTopic(t.Context(), "t", orderPartitions)
 		require.NoError(t, err)
 		t.Repeat(map[string]func(*rapid.T){
 			"append":   m.append,
-			"restart":  func(*rapid.T) { require.NoError(m.t, m.l.Close()); m.open() },
+			"restart":  m.restart,
 			"erase":    m.erase,
+			"compact":  m.compact,
 			"truncate": m.truncate,
-			"reclaim":  func(t *rapid.T) { require.NoError(m.t, m.l.reclaim.run(t.Context())) },
+			"reclaim":  m.reclaim,
 			"scan":     m.scan,
 			"seek":     m.seek,
 			"look up":  m.lookUp,
@@ -47,22 +49,47 @@ type orderModel struct {
 	n      int
 	events []*eventlog.Record // those that are there
 	erased []*eventlog.Record
+	whole  bool // no segment is dropped, so that the index can be made anew
 }
 
 func (m *orderModel) open() {
 	var err error
 	m.l, err = Open(m.o)
 	require.NoError(m.t, err)
+	if m.whole {
+		m.l.reclaim.end()
+	}
+}
+
+// restart starts the log again, sometimes without its index.
+func (m *orderModel) restart(t *rapid.T) {
+	require.NoError(m.t, m.l.Close())
+	if m.whole && rapid.Bool().Draw(t, "without the index") {
+		require.NoError(m.t, m.o.FS.RemoveAll(m.o.FS.PathJoin(m.o.Dir, dbFolder)))
+	}
+	m.open()
+}
+
+func (m *orderModel) reclaim(t *rapid.T) {
+	if m.whole {
+		t.Skip("nothing is dropped")
+	}
+	require.NoError(t, m.l.reclaim.run(t.Context()))
 }
 
 func (m *orderModel) append(t *rapid.T) {
 	var batch []*eventlog.Record
-	for range rapid.IntRange(1, 100).Draw(t, "events") {
+	jumps := rapid.Bool().Draw(t, "jumps")
+	for range rapid.SampledFrom([]int{1, 10, 100, 500}).Draw(t, "events") {
 		m.n++
 		r := &eventlog.Record{AcceptedAt: m.now}
 		m.now += rapid.Int64Range(0, 2).Draw(t, "later")
 		r.ID, r.Payload = fmt.Sprintf("%x", m.n*7919%65536), []byte("1")
 		r.TS = m.now + rapid.SampledFrom([]int64{0, 0, 0, 0, 0, -1, -50, 2 * maxAhead}).Draw(t, "off")
+		if jumps {
+			r.TS = m.now - rapid.Int64Range(0, 1000).Draw(t, "behind")
+		}
+		r.Key = rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(t, "key")
 		if rapid.Bool().Draw(t, "timed") {
 			r.ID, r.FreshID = eventlog.NewTimedID(r.TS), true
 		}
@@ -88,6 +115,25 @@ func (m *orderModel) erase(t *rapid.T) {
 		})
 		_, err := m.l.Erase(t.Context(), "t", p, seqs, eventlog.Retention{}, m.now)
 		require.NoError(t, err)
+	}
+}
+
+func (m *orderModel) compact(t *rapid.T) {
+	p := rapid.IntRange(0, orderPartitions-1).Draw(t, "partition")
+	_, n, err := m.l.Compact(t.Context(), "t", p, 1, eventlog.Compaction{Limit: 1 << 20})
+	require.NoError(t, err)
+	latest := map[string]uint64{}
+	for _, r := range m.events {
+		if r.Partition == p {
+			latest[r.Key] = max(latest[r.Key], r.Seq)
+		}
+	}
+	was := len(m.events)
+	m.events = slices.DeleteFunc(m.events, func(r *eventlog.Record) bool {
+		return r.Partition == p && r.Key != "" && r.Seq < latest[r.Key]
+	})
+	if was-len(m.events) != n {
+		t.Fatalf("%d events are compacted; want %d", n, was-len(m.events))
 	}
 }
 
@@ -181,19 +227,27 @@ func (m *orderModel) lookUp(t *rapid.T) {
 
 func (m *orderModel) seek(t *rapid.T) {
 	at := m.point(t)
-	got, err := m.l.Seek(t.Context(), "t", eventlog.Position{From: wire.FromAfterID, After: at})
+	position := eventlog.Position{From: wire.FromAfterID, After: at}
+	if rapid.Bool().Draw(t, "by ts") {
+		position = eventlog.Position{From: wire.FromTS, TS: at.TS}
+	}
+	got, err := m.l.Seek(t.Context(), "t", position)
 	require.NoError(t, err)
 	extents, err := m.l.Extents(t.Context(), "t")
 	require.NoError(t, err)
 	for p := range orderPartitions {
 		want := extents[p].Head + 1
 		for _, r := range m.events {
-			if r.Partition == p && (eventlog.Point{TS: r.TS, ID: r.ID}).Compare(at) > 0 {
+			in := r.TS >= at.TS
+			if position.From == wire.FromAfterID {
+				in = (eventlog.Point{TS: r.TS, ID: r.ID}).Compare(at) > 0
+			}
+			if in && r.Partition == p {
 				want = min(want, r.Seq)
 			}
 		}
 		if got[p] != want {
-			t.Fatalf("after %+v partition %d starts at %d; want %d", at, p, got[p], want)
+			t.Fatalf("at %+v partition %d starts at %d; want %d", position, p, got[p], want)
 		}
 	}
 }

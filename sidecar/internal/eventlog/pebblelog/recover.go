@@ -164,16 +164,20 @@ func (r *recovery) index(b *pebble.Batch, f journal.Frame, body []byte) error {
 	if err != nil {
 		return err
 	}
+	in := indexer{batch: b}
 	for i := range runs {
 		x := &runs[i]
 		if x.kind == runNew {
-			if err := indexRecords(b, x); err != nil {
+			if err := in.records(x); err != nil {
 				return err
 			}
 		}
 		if err := b.Set(x.key(nil), x.value(nil), nil); err != nil {
 			return err
 		}
+	}
+	if err := in.highest.raise(r.log, b); err != nil {
+		return err
 	}
 	if len(rest) == 0 {
 		return nil
@@ -185,13 +189,13 @@ func (r *recovery) index(b *pebble.Batch, f journal.Frame, body []byte) error {
 	return b.Apply(entries, nil)
 }
 
-// indexRecords adds the entries of a new run's events.
-func indexRecords(b *pebble.Batch, x *frameRun) error {
+// records adds the entries of a new run's events.
+func (in *indexer) records(x *frameRun) error {
 	records, err := runRecords(nil, &x.run, x.records)
 	if err != nil {
 		return err
 	}
-	in := indexer{batch: b, topic: x.topic}
+	in.topic = x.topic
 	for i := range records {
 		r, err := decodeRecord("", x.partition, records[i].seq, records[i].event)
 		if err != nil {

@@ -43,7 +43,8 @@ type sweep struct {
 	now   int64
 	erase bool // nothing of what is removed may stay on the disk
 
-	runs []run // of which single events are removed
+	runs    []run    // of which single events are removed
+	removed []stored // these events
 }
 
 // events removes up to limit expired events from the low end of a partition, in one commit. more
@@ -111,6 +112,9 @@ func (l *Log) raiseFloor(b *pebble.Batch, t *topic, p int, upTo uint64) error {
 	}
 	_ = b.DeleteRange(low, next, nil)
 	_ = b.Set(floorKey(t.id, p), binary.AppendUvarint(nil, upTo), nil)
+	if err := l.passNodes(b, t, p, upTo); err != nil {
+		return err
+	}
 	prefix := orderPrefix(nil, t.id, p)
 	var keep []byte
 	for e, err := range entries(context.Background(), l.db, &pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)}) {
@@ -128,8 +132,23 @@ func (l *Log) raiseFloor(b *pebble.Batch, t *topic, p int, upTo uint64) error {
 	return nil
 }
 
+// passNodes removes the nodes whose blocks are below a floor.
+func (l *Log) passNodes(b *pebble.Batch, t *topic, p int, upTo uint64) error {
+	for level := range levels {
+		first, next := nodeOf(t.id, p, level, 1), nodeOf(t.id, p, level, upTo+1)
+		for e, err := range entries(context.Background(), l.db, &pebble.IterOptions{LowerBound: first.key(), UpperBound: next.key()}) {
+			if err != nil {
+				return err
+			}
+			_ = b.Delete(e.key, nil)
+		}
+	}
+	return nil
+}
+
 // clear removes one event from its run; cleared writes that.
-func (s *sweep) clear(r *eventlog.Record) error {
+func (s *sweep) clear(r stored) error {
+	s.removed = append(s.removed, r)
 	for i := range s.runs {
 		if x := &s.runs[i]; x.partition == r.Partition && x.first <= r.Seq && r.Seq <= x.last() {
 			x.live &^= 1 << (r.Seq - x.first)

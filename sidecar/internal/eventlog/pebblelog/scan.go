@@ -169,10 +169,10 @@ func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uin
 		return nil, err
 	}
 	defer l.leave()
-	return unlessDropped(func() ([]uint64, error) { return l.seek(ctx, t, p) })
+	return unlessDropped(func() ([]uint64, error) { return l.seek(t, p) })
 }
 
-func (l *Log) seek(ctx context.Context, t *topic, p eventlog.Position) ([]uint64, error) {
+func (l *Log) seek(t *topic, p eventlog.Position) ([]uint64, error) {
 	reaches, err := l.reaches(t)
 	if err != nil {
 		return nil, err
@@ -190,9 +190,9 @@ func (l *Log) seek(ctx context.Context, t *topic, p eventlog.Position) ([]uint64
 		}
 		return seqs, nil
 	case wire.FromTS:
-		return seqs, l.view().lowest(ctx, t, reaches, eventlog.ScanQuery{MinTS: p.TS}, seqs)
+		return seqs, l.view().lowest(t, reaches, eventlog.ScanQuery{MinTS: p.TS}, seqs)
 	case wire.FromAfterID:
-		return seqs, l.view().lowest(ctx, t, reaches, eventlog.ScanQuery{MinTS: p.After.TS, After: &p.After}, seqs)
+		return seqs, l.view().lowest(t, reaches, eventlog.ScanQuery{MinTS: p.After.TS, After: &p.After}, seqs)
 	}
 	return nil, fmt.Errorf("position %q is not one of %s, %s, %s and %s",
 		p.From, wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID)

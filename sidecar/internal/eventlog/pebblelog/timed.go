@@ -32,12 +32,12 @@ func (l *Log) timedEvent(t *topic, at eventlog.Point) (found location, damage er
 		return location{}, err
 	}
 	defer times.Close()
-	from := uint64(0)
 	// The event itself may be in the time index: the next key is above it.
-	if times.SeekLT(append(appendPoint(prefix, at.TS, at.ID), 0)) {
-		d := decoder{rest: times.Value()}
-		from = d.uvarint()
+	if !times.SeekLT(append(appendPoint(prefix, at.TS, at.ID), 0)) {
+		return location{}, times.Error()
 	}
+	d := decoder{rest: times.Value()}
+	from := d.uvarint()
 	c, err := l.view().open(t, p, times)
 	if err != nil {
 		return location{}, err
@@ -48,7 +48,7 @@ func (l *Log) timedEvent(t *topic, at eventlog.Point) (found location, damage er
 		if order == 0 {
 			return location{partition: p, seq: r.Seq}, nil
 		}
-		if order > 0 && !r.outOfOrder {
+		if order > 0 && !r.outOfOrder || r.Seq >= from+orderEvery {
 			break
 		}
 	}
