@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -96,6 +97,7 @@ type caseFrame struct {
 // caseHandler is a handler that waits for the case to say how it ends.
 type caseHandler struct {
 	ctx context.Context
+	m   *sluice.Message
 	end chan error
 }
 
@@ -207,6 +209,7 @@ type caseStep struct {
 	Rebalance, DeadLetter                                   bool
 	RetryInMS, HoldMS                                       *int
 	Receipt                                                 object
+	IDs, Stale                                              []string
 }
 
 func (r *caseRun) step(verb string, argument json.RawMessage) error {
@@ -228,6 +231,10 @@ func (r *caseRun) step(verb string, argument json.RawMessage) error {
 		r.handler(text).end <- nil
 	case "throw":
 		r.handler(s.ID).end <- s.err()
+	case "ack":
+		r.ack(&s)
+	case "acked":
+		return r.acked(&s)
 	case "pause", "resume", "stop", "drain":
 		sub := r.subscription()
 		map[string]func(){"pause": sub.Pause, "resume": sub.Resume, "stop": sub.Stop, "drain": sub.Drain}[verb]()
@@ -298,7 +305,7 @@ func (r *caseRun) subscribe(s *caseStep) {
 		opts = append(opts, option.OnAssigned(func(context.Context, []int) {}))
 	}
 	sub, err := r.client.Subscribe(r.ctx, s.Topic, s.Group, func(ctx context.Context, m *sluice.Message) error {
-		h := &caseHandler{ctx, make(chan error, 1)}
+		h := &caseHandler{ctx, m, make(chan error, 1)}
 		r.mu.Lock()
 		r.handlers[m.Event.ID] = h
 		r.mu.Unlock()
@@ -399,10 +406,44 @@ func (r *caseRun) aborted(s *caseStep) error {
 	return r.match(is, s.Cause, "cause")
 }
 
+func (r *caseRun) ack(s *caseStep) {
+	done, h := make(chan sluice.Result, 1), r.handler(s.ID)
+	r.results[s.As] = done
+	go func() { done <- sluice.Result{Err: h.m.Ack(r.ctx)} }()
+}
+
+func (r *caseRun) acked(s *caseStep) error {
+	for left := s.IDs; len(left) > 0; {
+		if err := r.await("receive", object{"op": "ACK"}); err != nil {
+			return err
+		}
+		reply := object{"op": "OK", "corr": r.last.body["corr"]}
+		var lost []any
+		ids, _ := r.last.body["ids"].([]any)
+		for _, id := range ids {
+			i := slices.Index(left, id.(string))
+			if i < 0 {
+				return fmt.Errorf("%v is acked", id)
+			}
+			left = slices.Delete(left, i, i+1)
+			if slices.Contains(s.Stale, id.(string)) {
+				lost = append(lost, id)
+			}
+		}
+		if lost != nil {
+			reply["op"], reply["code"], reply["msg"], reply["ids"] = "ERR", "stale_lease", "lost", lost
+		}
+		if err := r.write(r.last.conn, reply); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r *caseRun) result(s *caseStep) error {
 	select {
 	case result := <-r.results[s.Of]:
-		if s.Code != "" || result.Err != nil {
+		if s.Code != "" || result.Err != nil || s.Receipt == nil {
 			return r.match(codeOf(result.Err), s.Code, "code")
 		}
 		return r.match(decodeObject(codec.AppendReceiptBody(nil, &result.Receipt)), s.Receipt, "")

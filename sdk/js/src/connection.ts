@@ -1,6 +1,7 @@
 import type {WireEvent} from "./encoding.js"
-import {ClosedError, refusal, SluiceError} from "./errors.js"
+import {ClosedError, refusal, refused, SluiceError} from "./errors.js"
 import type {Settings} from "./settings.js"
+import {soon} from "./time.js"
 import type {Positions, Receipt, WebSocketLike} from "./types.js"
 
 /** One event on its way to a subscription. */
@@ -35,7 +36,15 @@ interface Call {
   reject(err: Error): void
 }
 
+/** The call of one ack. */
+interface Ack {
+  id: string
+  resolve(): void
+  reject(err: unknown): void
+}
+
 const dialTimeoutMs = 10_000
+const maxAckIds = 128 // of a frame
 
 /** One WebSocket: requests that find their answers, and the deliveries of one subscription. It does not come back. */
 export class Connection {
@@ -49,6 +58,8 @@ export class Connection {
 
   readonly #socket: WebSocketLike
   readonly #calls = new Map<string, Call>()
+  #acks: Ack[] = [] // that are not sent yet
+  #subscription = {}
   #lastCorr = 0
   #heard = false
   #pinged = false
@@ -95,11 +106,42 @@ export class Connection {
   /** Sends a request, whose members may be JSON already, and resolves with its OK. */
   request(op: string, members: object | string): Promise<Reply> {
     if (this.cause) return Promise.reject(this.cause)
+    this.#sendAcks()
+    return this.#send(op, members)
+  }
+
+  #send(op: string, members: object | string): Promise<Reply> {
     return new Promise((resolve, reject) => {
       const corr = String(++this.#lastCorr)
       this.#calls.set(corr, {resolve, reject})
       const text = typeof members === "string" ? members : JSON.stringify(members).slice(1, -1)
       this.#socket.send(`{"op":"${op}","corr":"${corr}"${text && ","}${text}}`)
+    })
+  }
+
+  /** Acks an event of the subscription, of which a connection has one. Acks that follow one another share a frame. */
+  ack(subscription: object, id: string): Promise<void> {
+    if (this.cause) return Promise.reject(this.cause)
+    return new Promise((resolve, reject) => {
+      this.#subscription = subscription
+      if (this.#acks.push({id, resolve, reject}) === 1) soon(() => this.#sendAcks())
+      if (this.#acks.length === maxAckIds) this.#sendAcks()
+    })
+  }
+
+  /** Sends the acks that wait. A stale_lease is the answer of those that it names. */
+  #sendAcks(): void {
+    if (this.#acks.length === 0) return
+    const acks = this.#acks
+    this.#acks = []
+    this.#send("ACK", {...this.#subscription, ids: acks.map(({id}) => id)}).then(() => {
+      for (const {resolve} of acks) resolve()
+    }, (err: unknown) => {
+      const lost = refused(err)?.details.ids
+      for (const {id, resolve, reject} of acks) {
+        if (Array.isArray(lost) && !lost.includes(id)) resolve()
+        else reject(err)
+      }
     })
   }
 
@@ -120,6 +162,7 @@ export class Connection {
     if (this.cause) return false
     this.cause = cause
     clearInterval(this.#heartbeat)
+    for (const {reject} of this.#acks.splice(0)) reject(cause)
     const calls = [...this.#calls.values()].reverse() // what is put back in front ends in the order in which it was sent
     this.#calls.clear()
     for (const call of calls) call.reject(cause)

@@ -70,9 +70,10 @@ export class Leases {
   send(item: Item): void {
     const {conn, settlement} = item
     if (!conn || conn !== this.#owner.conn()) return this.forgetUncertain(item)
-    const ack = settlement === "ack"
-    const members = {...this.#owner.names, id: item.event.id, ...ack ? {} : settlement}
-    conn.request(ack ? "ACK" : "NACK", members).then(() => this.forget(item), err => this.#failed(item, conn, err))
+    const {names} = this.#owner
+    const {id} = item.event
+    const sent = settlement === "ack" ? conn.ack(names, id) : conn.request("NACK", {...names, id, ...settlement})
+    sent.then(() => this.forget(item), err => this.#failed(item, conn, err))
   }
 
   #failed(item: Item, conn: Connection, err: unknown): void {

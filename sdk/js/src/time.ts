@@ -12,6 +12,13 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   })
 }
 
+/** Calls f once what runs now, and what is ready to go on, has ended. */
+export function soon(f: () => void): void {
+  const {setImmediate} = globalThis as {setImmediate?: (f: () => void) => void} // browsers have none
+  if (setImmediate) setImmediate(f)
+  else setTimeout(f)
+}
+
 /** The promise's outcome, or the signal's reason where that aborts first. */
 export function orAborted<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
   if (!signal) return promise

@@ -94,7 +94,7 @@ class Run {
   }
 
   handler = (event, ctx) => new Promise((resolve, reject) => {
-    this.handlers.set(event.id, {resolve, reject, signal: ctx.signal})
+    this.handlers.set(event.id, {resolve, reject, ...ctx})
     this.calls.put({id: event.id, attempt: ctx.attempt})
   })
 
@@ -114,6 +114,19 @@ class Run {
       if (holdMs !== undefined) err = hold(holdMs, err)
       if (dead) err = deadLetter(err)
       this.handlers.get(id).reject(err)
+    },
+    ack: ({as, id}) => {
+      this.results[as] = this.handlers.get(id).ack().then(() => ({}), error => ({error}))
+    },
+    acked: async ({ids, stale = []}) => {
+      const left = new Set(ids)
+      while (left.size > 0) {
+        const {op, ids} = await this.server.receive()
+        assert.equal(op, "ACK")
+        for (const id of ids) assert(left.delete(id), id)
+        const lost = ids.filter(id => stale.includes(id))
+        this.steps.reply(lost.length > 0 ? {op: "ERR", code: "stale_lease", msg: "lost", ids: lost} : {})
+      }
     },
     pause: async () => (await this.subscription).pause(),
     resume: async () => (await this.subscription).resume(),
@@ -146,7 +159,7 @@ class Run {
     },
     result: async ({of, code, receipt}) => {
       const {receipt: got, error} = await this.results[of]
-      if (code) assert.equal(error?.code, code)
+      if (code || !receipt) assert.equal(error?.code, code)
       else this.match(got ?? error, receipt)
     },
     ended: async ({code}) => assert.equal((await (await this.subscription).closed)?.code, code),
@@ -193,3 +206,14 @@ for (const file of ["publish", "consume"]) {
     })
   }
 }
+
+test("acks that follow one another share a frame", async t => {
+  const server = await Server.start(t)
+  const run = new Run(busOf(t, {url: server.url}), server)
+  run.handler = () => {}
+  run.steps.subscribe({topic: "t", group: "g"})
+  await server.receive()
+  run.steps.reply({})
+  run.steps.deliver(Array.from({length: 200}, (_, i) => ({id: `e${i}`, seq: i + 1})))
+  assert.deepEqual([(await server.receive()).ids.length, (await server.receive()).ids.length], [128, 72])
+})
