@@ -13,8 +13,8 @@ import (
 )
 
 // ofTopic are the kinds of entries that go with a topic.
-const ofTopic = string(kindEvent) + string(kindID) + string(kindTime) + string(kindOrder) + string(kindNode) + string(kindKeyTime) + string(kindKeySeq) +
-	string(kindRemnant) + string(kindMark) + string(kindGiven) + string(kindRedrive) +
+const ofTopic = string(kindEvent) + string(kindID) + string(kindTime) + string(kindOrder) + string(kindNode) +
+	string(kindKeyTime) + string(kindKeySeq) + string(kindRemnant) + string(kindMark) + string(kindGiven) + string(kindRedrive) +
 	string(kindLetters) + string(kindWaiting)
 
 // DeleteTopic implements eventlog.Deleter, by one commit. The catalog's entry stays, and so do the
