@@ -20,13 +20,17 @@ starts_goroutines() {
 # Go 1.26's race detector crashes now and then where MongoDB's driver lives in a bubble of testing/synctest, as in simulations
 # (see golang/go#78156).
 packages=$(go list -f '{{.ImportPath}} {{.Dir}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' work |
-  grep -vE '^[^ ]*(/(examples|deploy)/|/test/(contract|controlplane|fleet|sidecar) |/(bubbletest|simulation|mongomodel|facts) )' |
+  grep -vE '^[^ ]*(/(examples|deploy)/|/test/(contract|controlplane|fleet|sidecar) |/bench/scenarios |/(bubbletest|simulation|mongomodel|facts) )' |
   while read -r package folder imports; do if starts_goroutines "$folder" "$imports"; then echo "$package"; fi; done)
 # Left out is what works out something large in one goroutine, which takes minutes with the detector, is a browser's, or measures
 # memory, which the detector needs for itself.
 large='^(TestConsole|TestALargeFleetOnASlowLine|TestPoliciesAreBounded|TestHistoryIsOnDisk|TestHistoryIsBounded|TestDocumentsAreBounded'
-large+='|TestComparisonsAreBounded|TestCostly|TestGuessesAreSlow|TestConformanceOnDisk|TestEveryCommandHonoursItsFlags|TestExitStatus'
-large+='|TestDamage|TestAnswersAreDescribed|TestDeadLettersOfAPageAreBounded|TestHeapBy|TestIdleConnections$)'
+large+='|TestComparisonsAreBounded|TestCostly|TestGuessesAreSlow|TestConformanceOnDisk|TestEveryCommandHonoursIts|TestExitStatus'
+large+='|TestExamples$|TestExportIsResumed|TestConvergence|TestRandomRequests|TestOneIdentityStopsNoOther|TestManyRestartsLeaveFewFiles'
+large+='|TestPowerFailuresWhileSegmentsAreMerged|TestDamage|TestAnswersAreDescribed|TestDeadLettersOfAPageAreBounded|TestHeapBy'
+large+='|TestIdleConnections$|TestScenarios$|TestManyTenantsAreAskedForTogether)'
+# One goroutine compares the schedules of a log with a model.
+models='^TestConformanceInMemory$/^Scheduled$/(^model$|_at_one_time_)'
 # Figures and heaps are not measured with the detector.
 whole() {
   local tests
@@ -42,5 +46,5 @@ fi
 slow='/(test/(sdk|testkit)|sdk/cmd/sluice|bench/scenarios|sluice/(sidecar|controlplane)|group|pebblelog)$'
 # -s and -w halve the time that linking takes; reports of races need neither.
 # shellcheck disable=SC2046 # the packages are words
-CGO_ENABLED=1 go test -short -skip "$large" -json -race -trimpath -vet=off -ldflags='-s -w' -p $((2 * $(getconf _NPROCESSORS_ONLN))) \
+CGO_ENABLED=1 go test -short -skip "$large|$models" -json -race -trimpath -vet=off -ldflags='-s -w' -p $((2 * $(getconf _NPROCESSORS_ONLN))) \
   -timeout 30m $(grep -E "$slow" <<<"$packages") $(grep -vE "$slow" <<<"$packages") | CGO_ENABLED=0 go run -trimpath ./test/testreport

@@ -152,8 +152,8 @@ orders is now at version 3
 	}
 }
 
-// TestTimeout: no command waits longer for a server that does not answer, and each says for what it has waited.
-func TestTimeout(t *testing.T) {
+// TestEveryCommandHonoursItsTimeout: no command waits longer for a server that does not answer, and each says for what it has waited.
+func TestEveryCommandHonoursItsTimeout(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	held := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -2,7 +2,7 @@
 // the real clients that sidecars are, each with a connection of its own. It counts who is sent
 // what, and measures how long changes take and what the control plane needs for it.
 //
-// By default it is small enough to run with all tests. At the size of the project's goals, with
+// By default it is small enough to run with all tests, and smaller with -short. At the size of the project's goals, with
 // figures that can be compared from one version to the next:
 //
 //	go test ./sidecar/internal/scale -run Measure -v -timeout 30m \
@@ -29,6 +29,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		*sidecars, *policies, *rounds = 40, 400, 3
+	}
 	goleak.VerifyTestMain(alone{m})
 }
 
