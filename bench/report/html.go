@@ -17,7 +17,7 @@ import (
 var page string
 
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"count": count, "orEmpty": orEmpty,
+	"count": count, "orEmpty": orEmpty, "amount": amount,
 }).Parse(page))
 
 // HTML writes the results as one page that needs no network.

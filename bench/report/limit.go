@@ -27,6 +27,8 @@ type Evidence struct {
 	InTurn bool
 	// Shared is true where the log is in a MongoDB.
 	Shared bool
+	// Killed is true where a sidecar was killed under the load.
+	Killed bool
 }
 
 // add is the evidence of two parts, one after the other.
@@ -57,6 +59,8 @@ func (e Evidence) Limit() string {
 		return "a policy's limit"
 	case e.Rate > 0 && float64(e.Events) >= held*e.Rate*e.Took.Seconds():
 		return "the rate that was asked for"
+	case e.Killed:
+		return "the takeover: events waited until others delivered for the sidecar that was killed"
 	case e.Busy >= allBusy && e.Client+e.Server < e.Took*time.Duration(e.Cores)/2:
 		others := time.Duration(e.Busy*float64(e.Took)*float64(e.Cores)) - e.Server - e.Client
 		return fmt.Sprintf("CPU, most of it other programs' (%s; the system's %.1f, the bench's %.1f)", e.cores(others),

@@ -19,6 +19,7 @@ func TestLimit(t *testing.T) {
 			"other programs' (1.5 of 2 cores; the system's 0.3, the bench's 0.2)"},
 		"rate":    {Evidence{Rate: 100, Events: 96, Busy: 1, Appending: time.Second}, "the rate that was asked for"},
 		"no rate": {Evidence{Rate: 100, Events: 90, Appending: time.Second}, "the disk"},
+		"killed":  {Evidence{Rate: 100, Events: 90, Killed: true, Busy: 1}, "the takeover"},
 		"in turn": {Evidence{InTurn: true}, "waiting for one answer after the other"},
 		"disk": {Evidence{Appends: 800, Appending: 800 * ms, Sync: 900 * time.Microsecond},
 			"the disk: 800 writes of the log, 1ms each (a sync alone takes 900µs)"},

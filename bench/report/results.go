@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -105,7 +106,10 @@ func (r *Results) Table(w io.Writer) error {
 func (row *Row) notes(w io.Writer) {
 	fmt.Fprintf(w, "%s: limited by %s", row.Name(), row.LimitedBy)
 	for _, name := range slices.Sorted(maps.Keys(row.Figures)) {
-		fmt.Fprintf(w, "; %s %.4g", name, row.Figures[name])
+		fmt.Fprintf(w, "; %s %s", name, amount(row.Figures[name]))
+	}
+	if row.Unknown != "" {
+		fmt.Fprintf(w, "; not known: %s", row.Unknown)
 	}
 	if row.Failed > 0 {
 		fmt.Fprintf(w, "; %d FAILED %v", row.Failed, row.Errors)
@@ -135,6 +139,14 @@ func count(n float64) string {
 	parts = append(parts, text)
 	slices.Reverse(parts)
 	return strings.Join(parts, ",")
+}
+
+// amount writes a number of any size, a small one with four digits.
+func amount(n float64) string {
+	if math.Abs(n) < 1000 {
+		return fmt.Sprintf("%.4g", n)
+	}
+	return count(n)
 }
 
 func orEmpty(n float64) string {

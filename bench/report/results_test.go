@@ -72,9 +72,12 @@ func TestResultsAreReadAsTheyWereWritten(t *testing.T) {
 
 func TestTableOfResults(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, measured(1).Table(&out))
+	results := measured(1)
+	results.Rows[0].Figures, results.Rows[0].Unknown = map[string]float64{"ms until all is there": 10_012.4, "commands of an event": 1.234567}, "why"
+	require.NoError(t, results.Table(&out))
 	for _, want := range []string{
 		"publish: one by one", "1,000", "900 to 1,100", "rivals: eight: its sidecars share a store", "limited by waiting",
+		"ms until all is there 10,012", "commands of an event 1.235", "not known: why",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)

@@ -29,6 +29,8 @@ type Round struct {
 	Series []int64
 	// Figures are the scenario's own, with their units in their names.
 	Figures map[string]float64
+	// Unknown says which figures could not be asked for, and why; "": none.
+	Unknown string
 	// Points show how a cost changes, and PointsOf names their parts.
 	Points   []Point
 	PointsOf [3]string
@@ -90,7 +92,8 @@ type Row struct {
 	Errors                   map[string]int     `json:"errors,omitempty"`
 	Duplicates               int                `json:"duplicates,omitempty"`
 	Figures                  map[string]float64 `json:"figures,omitempty"`
-	Series                   []int64            `json:"series,omitempty"` // of the median round
+	Unknown                  string             `json:"unknown,omitempty"` // which figures are not known, and why
+	Series                   []int64            `json:"series,omitempty"`  // of the median round
 	Points                   []Point            `json:"points,omitempty"`
 	PointsOf                 *[3]string         `json:"points_of,omitempty"`
 	Parameters               any                `json:"parameters"`
@@ -150,7 +153,7 @@ func (row *Row) Fill(rounds []*Round) {
 		row.Measures, row.Summary, row.Curve = first.Measures, &summary, all.Curve()
 		row.P99Spread = [2]float64{slices.Min(tails), slices.Max(tails)}
 	}
-	row.Figures = figures(rounds)
+	row.Figures, row.Unknown = figures(rounds), first.Unknown
 }
 
 // figures are the medians of the rounds' own figures.

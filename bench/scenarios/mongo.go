@@ -32,25 +32,17 @@ type prices struct {
 	entries    int64 // of the oplog
 }
 
-// prices asks the primary. It is nil where the user may not ask: that takes the role clusterMonitor.
-func (d *database) prices(ctx context.Context) *prices {
-	p := new(prices)
-	if err := d.client.Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(p); err != nil {
-		return nil
+// prices asks the primary. That takes the role clusterMonitor.
+func (d *database) prices(ctx context.Context) (p prices, err error) {
+	if err = d.client.Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&p); err != nil {
+		return p, err
 	}
-	entries, err := d.client.Database("local").Collection("oplog.rs").EstimatedDocumentCount(ctx)
-	if err != nil {
-		return nil
-	}
-	p.entries = entries
-	return p
+	p.entries, err = d.client.Database("local").Collection("oplog.rs").EstimatedDocumentCount(ctx)
+	return p, err
 }
 
-// since is what one event of n cost; nothing where it is not known.
-func (p *prices) since(before *prices, n int) map[string]float64 {
-	if p == nil || before == nil {
-		return map[string]float64{}
-	}
+// since is what one event of n cost.
+func (p prices) since(before prices, n int) map[string]float64 {
 	per := func(after, before int64) float64 { return float64(after-before) / float64(max(1, n)) }
 	a, b := p.Opcounters, before.Opcounters
 	return map[string]float64{

@@ -1,7 +1,9 @@
 package scenarios
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/sluice-bus/sluice/bench/internal/load"
 	"github.com/sluice-bus/sluice/bench/internal/node"
@@ -38,13 +40,19 @@ func runRivals(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 		plans[i].Topic, plans[i].For = load.TopicNumber(topic, i%topics), lab.For
 	}
 	used := node.UsageOf(lab.StorePIDs...)
-	before := database.prices(ctx)
+	before, unknown := database.prices(ctx)
 	r, err := lab.publishTogether(ctx, fleet, plans)
 	if err != nil {
 		return nil, err
 	}
 	r.Measures, r.Published, r.Evidence.Rate = "publish to OK", true, p.Rate*float64(p.Sidecars)
-	r.Figures = database.prices(ctx).since(before, r.Events)
+	after, err := database.prices(ctx)
+	if unknown = cmp.Or(unknown, err); unknown != nil {
+		r.Unknown = fmt.Sprintf("what an event costs the database, which does not say (the role clusterMonitor may ask): %v", unknown)
+		r.Figures = map[string]float64{}
+	} else {
+		r.Figures = after.since(before, r.Events)
+	}
 	if len(lab.StorePIDs) > 0 {
 		cpu := node.UsageOf(lab.StorePIDs...).CPU - used.CPU
 		r.Figures["ms of MongoDB's CPU of an event"] = cpu.Seconds() * 1000 / float64(max(1, r.Events))

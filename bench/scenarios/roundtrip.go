@@ -35,6 +35,11 @@ func runRoundtrip(ctx context.Context, lab *Lab, p Params) (*report.Round, error
 
 // atRate publishes at a rate while consumers consume, all of one topic, and measures the way between.
 func (l *Lab) atRate(ctx context.Context, sys System, p Params, consuming ...load.Consuming) (*report.Round, error) {
+	return l.atRateOnce(ctx, sys, p, func() error { return nil }, consuming...)
+}
+
+// atRateOnce is atRate that begins to publish once ready, which is called when all have subscribed, returns.
+func (l *Lab) atRateOnce(ctx context.Context, sys System, p Params, ready func() error, consuming ...load.Consuming) (*report.Round, error) {
 	p.Connections, p.Depth = publishers, 64
 	publishing := sys.Publishing(p)
 	publishing.Topic, publishing.Events = consuming[0].Topic, max(1, int(p.Rate*l.For.Seconds()))
@@ -61,6 +66,9 @@ func (l *Lab) atRate(ctx context.Context, sys System, p Params, consuming ...loa
 		return nil, err
 	}
 	defer publisher.Close()
+	if err := ready(); err != nil {
+		return nil, err
+	}
 	done := func() (sum int64) {
 		for _, c := range crowd {
 			sum += c.Done()

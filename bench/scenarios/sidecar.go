@@ -19,8 +19,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// patience is how long may pass without an event before the rest is given up: a takeover on a busy machine takes its time.
-const patience = time.Minute
+// patience is how long may pass without an event, or an answer, before the rest is given up: a takeover on a busy machine takes
+// its time. metricsWithin is how long a sidecar may take to say its metrics.
+const (
+	patience      = time.Minute
+	metricsWithin = 20 * time.Second
+)
 
 // Sidecar is a sidecar that is measured.
 type Sidecar struct {
@@ -53,13 +57,13 @@ func (l *Lab) StartSidecar(ctx context.Context, dir string, flags ...string) (*S
 	}, nil
 }
 
-// StartUnlimited starts a sidecar without limits.
-func (l *Lab) StartUnlimited(ctx context.Context) (*Sidecar, error) {
+// StartUnlimited starts a sidecar without limits, with flags beside the usual ones.
+func (l *Lab) StartUnlimited(ctx context.Context, flags ...string) (*Sidecar, error) {
 	dir, policies, err := l.policies(bench.Policies)
 	if err != nil {
 		return nil, err
 	}
-	return l.StartSidecar(ctx, dir, "--policies", policies, "--node-id", filepath.Base(dir))
+	return l.StartSidecar(ctx, dir, append([]string{"--policies", policies, "--node-id", filepath.Base(dir)}, flags...)...)
 }
 
 // policies makes a folder with a file of policies in it.
@@ -84,7 +88,7 @@ func Running(ctx context.Context, url, token string) (*Sidecar, error) {
 func (s *Sidecar) Publishing(p Params) load.Publishing {
 	return load.Publishing{
 		URL: s.URL, Token: s.token, Transport: p.Transport, Topic: load.FreshName("publish"), Size: p.Size, Connections: p.Connections,
-		Depth: p.Depth, Batch: p.Batch, Keys: p.Keys, Rate: p.Rate, Topics: p.Topics,
+		Depth: p.Depth, Batch: p.Batch, Keys: p.Keys, Rate: p.Rate, Topics: p.Topics, Patience: patience,
 	}
 }
 
@@ -121,6 +125,8 @@ func (s *Sidecar) Appends(ctx context.Context) (n int64, took time.Duration, err
 
 // Metrics returns the sidecar's metrics, each summed over its labels.
 func (s *Sidecar) Metrics(ctx context.Context) (sums map[string]float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, metricsWithin)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.ops+"/metrics", nil)
 	if err != nil {
 		return nil, err

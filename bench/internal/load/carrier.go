@@ -35,7 +35,9 @@ func (p *Publishing) open(ctx context.Context) (Carrier, error) {
 		if _, err := h.Listeners(ctx); err != nil { // opens the connection that the publishes then use
 			return nil, err
 		}
-		return &httpCarrier{http: h, batched: p.Batch > 1}, nil
+		c := &httpCarrier{http: h, batched: p.Batch > 1}
+		c.ctx, c.cancel = context.WithCancel(context.Background())
+		return c, nil
 	}
 	conn, err := sluice.DialConn(ctx, p.URL, &sluice.ConnOptions{Token: p.Token, Window: p.Depth})
 	if err != nil {
@@ -66,18 +68,20 @@ func (c *wsCarrier) Close()       { _ = c.conn.Close() } // flush has said what 
 type httpCarrier struct {
 	http    *admin.HTTP
 	batched bool
+	ctx     context.Context // of its requests
+	cancel  func()
 }
 
 func (c *httpCarrier) Send(events []wire.Event, s *Slot) error {
 	if c.batched {
-		results, err := c.http.PublishBatch(context.Background(), events[0].Topic, events)
+		results, err := c.http.PublishBatch(c.ctx, events[0].Topic, events)
 		s.onResults(results, err)
 		return nil
 	}
-	receipt, err := c.http.Publish(context.Background(), &events[0])
+	receipt, err := c.http.Publish(c.ctx, &events[0])
 	s.onReceipt(receipt, err)
 	return nil
 }
 
 func (c *httpCarrier) Flush() error { return nil }
-func (c *httpCarrier) Close()       { c.http.CloseIdle() }
+func (c *httpCarrier) Close()       { c.cancel(); c.http.CloseIdle() }

@@ -1,10 +1,12 @@
 package load
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -227,5 +229,24 @@ func BenchmarkPublish(b *testing.B) {
 	b.ResetTimer()
 	if _, _, err := publisher.Run(b.Context()); err != nil {
 		b.Fatal(err)
+	}
+}
+
+// mute is a carrier that answers nothing until it is closed.
+type mute struct {
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (*mute) Send([]wire.Event, *Slot) error { return nil }
+func (m *mute) Flush() error                 { <-m.closed; return errors.New("closed") }
+func (m *mute) Close()                       { m.once.Do(func() { close(m.closed) }) }
+
+func TestPublishesWithoutAnswersEnd(t *testing.T) {
+	p := Publishing{Topic: "t", Events: 10, Size: MinSize, Connections: 2, Depth: 2, Batch: 1, Patience: 10 * time.Millisecond}
+	p.Open = func(context.Context, Publishing) (Carrier, error) { return &mute{closed: make(chan struct{})}, nil }
+	_, _, err := publish(t, p)
+	if err == nil || err.Error() != "no publish was answered for 10ms, after 0 events" {
+		t.Errorf("the run ends with %v", err)
 	}
 }

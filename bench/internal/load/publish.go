@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,8 @@ type Publishing struct {
 	Topics int `json:"topics,omitempty"`
 	// For is how long to publish, where Events is 0.
 	For time.Duration `json:"-"`
+	// Patience is how long requests may have no answer at all before the run ends; 0: for ever.
+	Patience time.Duration `json:"-"`
 	// Limited is true where a limit of the rate is what is measured: its refusals are counted, and end nothing.
 	Limited bool `json:"-"`
 	// Open opens a connection to something else than a sidecar; nil: to URL.
@@ -110,16 +113,46 @@ func (p *Publisher) Run(ctx context.Context) (*Tally, time.Duration, error) {
 		p.until = start + int64(p.plan.For)
 	}
 	times := newSchedule(start, p.plan.Rate, p.plan.Batch)
-	var running sync.WaitGroup
+	var running, watching sync.WaitGroup
+	over := make(chan struct{})
+	watching.Go(func() { p.watch(over, stop) })
 	for _, l := range p.lanes {
 		running.Go(func() { l.run(ctx, stop, times) })
 	}
 	running.Wait()
+	close(over)
+	watching.Wait()
 	took := time.Duration(p.clock.now() - start)
 	for _, l := range p.lanes {
 		p.tally.merge(l.tally)
 	}
 	return p.tally, took, context.Cause(ctx)
+}
+
+// watch ends the run where requests wait for their answers and none comes.
+func (p *Publisher) watch(over <-chan struct{}, stop context.CancelCauseFunc) {
+	if p.plan.Patience == 0 {
+		return
+	}
+	for last := int64(-1); ; {
+		select {
+		case <-over:
+			return
+		case <-time.After(p.plan.Patience):
+		}
+		now := p.Done()
+		if now == last && p.waits() {
+			stop(fmt.Errorf("no publish was answered for %v, after %d events", p.plan.Patience, now))
+			p.Close()
+			return
+		}
+		last = now
+	}
+}
+
+// waits reports whether a request has no answer.
+func (p *Publisher) waits() bool {
+	return slices.ContainsFunc(p.lanes, func(l *lane) bool { return len(l.free) < p.plan.Depth })
 }
 
 // over reports whether the time of a load that has one has passed for a send.

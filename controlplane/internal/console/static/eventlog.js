@@ -60,8 +60,8 @@ export async function read(store, topic, query, after, {signal, onFound}) {
 // readPosition reads a partition from a seq, "3:1042": the other partitions are left out by beginning at their ends.
 async function readPosition(store, topic, query, {signal, onFound}) {
   const [partition, seq] = query.at.split(':');
-  const {topics} = await api.get(`${storePath(store, 'topics')}?limit=1&prefix=${encodeURIComponent(topic)}`, {signal});
-  const positions = Object.fromEntries((topics[0]?.partitions ?? []).map(p => [p.partition, p.head]));
+  const {partitions} = await api.get(storePath(store, 'topics', topic), {signal});
+  const positions = Object.fromEntries(partitions.map(p => [p.partition, p.head]));
   const end = positions[partition];
   if (end === undefined) throw new Error(`${topic} has no partition ${partition}`);
   if (Number(seq) > 1) positions[partition] = Number(seq) - 1;
