@@ -39,7 +39,9 @@ func (l *Lab) atRate(ctx context.Context, sys System, p Params, consuming ...loa
 }
 
 // atRateOnce is atRate that begins to publish once ready, which is called when all have subscribed, returns.
-func (l *Lab) atRateOnce(ctx context.Context, sys System, p Params, ready func() error, consuming ...load.Consuming) (*report.Round, error) {
+func (l *Lab) atRateOnce(
+	ctx context.Context, sys System, p Params, ready func() error, consuming ...load.Consuming,
+) (*report.Round, error) {
 	p.Connections, p.Depth = publishers, 64
 	publishing := sys.Publishing(p)
 	publishing.Topic, publishing.Events = consuming[0].Topic, max(1, int(p.Rate*l.For.Seconds()))
