@@ -73,7 +73,8 @@ func TestResultsAreReadAsTheyWereWritten(t *testing.T) {
 func TestTableOfResults(t *testing.T) {
 	var out bytes.Buffer
 	results := measured(1)
-	results.Rows[0].Figures, results.Rows[0].Unknown = map[string]float64{"ms until all is there": 10_012.4, "commands of an event": 1.234567}, "why"
+	results.Rows[0].Unknown = "why"
+	results.Rows[0].Figures = map[string]float64{"ms until all is there": 10_012.4, "commands of an event": 1.234567}
 	require.NoError(t, results.Table(&out))
 	for _, want := range []string{
 		"publish: one by one", "1,000", "900 to 1,100", "rivals: eight: its sidecars share a store", "limited by waiting",
