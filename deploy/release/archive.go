@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"archive/zip"
+	"compress/flate"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -33,9 +34,9 @@ func (r *release) makeArchives(context.Context) error {
 			file{name: path.Join(folder, "THIRD_PARTY_LICENSES.txt"), source: r.document("THIRD_PARTY_LICENSES.txt"), mode: 0o644},
 			file{name: path.Join(folder, "README.md"), source: filepath.Join(r.root, "README.md"), mode: 0o644},
 		)
-		extension, write := ".tar.gz", writeTarGzip
+		extension, write := ".tar.gz", r.writeTarGzip
 		if p.os == "windows" {
-			extension, write = ".zip", writeZip
+			extension, write = ".zip", r.writeZip
 		} else {
 			for _, page := range manuals {
 				files = append(files, file{name: path.Join(folder, "man", page), source: r.document(page), mode: 0o644})
@@ -71,8 +72,8 @@ func create(name string, files []file, date time.Time, write func(io.Writer, []f
 	return errors.Join(write(out, files, date), out.Close())
 }
 
-func writeTarGzip(w io.Writer, files []file, date time.Time) error {
-	compressed, err := gzip.NewWriterLevel(w, gzip.BestCompression)
+func (r *release) writeTarGzip(w io.Writer, files []file, date time.Time) error {
+	compressed, err := gzip.NewWriterLevel(w, r.compression)
 	if err != nil {
 		return err
 	}
@@ -107,8 +108,9 @@ func writeTar(w io.Writer, files []file, date time.Time) error {
 	return archive.Close()
 }
 
-func writeZip(w io.Writer, files []file, date time.Time) error {
+func (r *release) writeZip(w io.Writer, files []file, date time.Time) error {
 	archive := zip.NewWriter(w)
+	archive.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, r.compression) })
 	for _, f := range files {
 		header := &zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: date}
 		header.SetMode(f.mode)

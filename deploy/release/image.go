@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"encoding/pem"
@@ -195,7 +194,7 @@ func (r *release) layer(files []file) (v1.Layer, error) {
 		go func() { writer.CloseWithError(writeTar(writer, files, r.date)) }()
 		return reader, nil
 	}
-	return tarball.LayerFromOpener(open, tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithMediaType(types.OCILayer),
+	return tarball.LayerFromOpener(open, tarball.WithCompressionLevel(r.compression), tarball.WithMediaType(types.OCILayer),
 		tarball.WithCompressedCaching)
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"flag"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +61,9 @@ type release struct {
 	date      time.Time // of the commit, and of every file
 	platforms []platform
 	foreign   []string // variables with which programs for other machines are compiled
-	modules   []module // of others, linked into the programs
+	// compression is the level of gzip and zip.
+	compression int
+	modules     []module // of others, linked into the programs
 }
 
 // number is the version as packages have it.
@@ -68,7 +72,7 @@ func (r *release) number() string { return strings.TrimPrefix(r.version, "v") }
 var versionForm = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
 
 func newRelease(ctx context.Context, root, dist, version string, platforms []string) (*release, error) {
-	r := &release{version: version}
+	r := &release{version: version, compression: gzip.BestCompression}
 	for _, name := range platforms {
 		goos, arch, found := strings.Cut(name, "/")
 		if !found {
@@ -146,7 +150,11 @@ func (r *release) run(ctx context.Context, onlyImages bool) (err error) {
 
 // build compiles the programs for each platform, and for this machine, which prints their manual pages and completion.
 func (r *release) build(ctx context.Context) error {
-	for _, p := range append([]platform{thisMachine}, r.platforms...) {
+	platforms := r.platforms
+	if !slices.Contains(platforms, thisMachine) {
+		platforms = append([]platform{thisMachine}, platforms...)
+	}
+	for _, p := range platforms {
 		env := []string{"GOWORK=", "MAKEFLAGS=", "GOOS=" + p.os, "GOARCH=" + p.arch}
 		if p != thisMachine {
 			env = append(env, r.foreign...)

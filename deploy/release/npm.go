@@ -72,5 +72,5 @@ func (r *release) makeChart(context.Context) error {
 		files[i].name = "sluice/" + files[i].name
 	}
 	files = append(files, file{name: "sluice/LICENSE", source: filepath.Join(r.root, "LICENSE"), mode: 0o644})
-	return create(filepath.Join(r.dist, "sluice-"+r.number()+".tgz"), files, r.date, writeTarGzip)
+	return create(filepath.Join(r.dist, "sluice-"+r.number()+".tgz"), files, r.date, r.writeTarGzip)
 }
