@@ -36,7 +36,7 @@ if [ "${RUN:-.}${SEED:-}${LEFT_OUT:-}" = . ]; then
   echo "=== what make test shortens"
   # shellcheck disable=SC2046 # the folders are words
   CGO_ENABLED=0 go test -trimpath -vet=off -ldflags='-s -w' -count=1 -timeout 2h \
-    $(grep -rlE --include='*_test.go' 'rapid\.Check\(|testing\.Short\(|heaptest\.Some\(' . | xargs dirname | sort -u)
+    $(grep -rlE --include='*_test.go' 'rapid\.Check\(|testing\.Short\(|(heaptest|testkit)\.Some\(|browsertest\.Run\(' . | xargs dirname | sort -u)
 fi
 built=''
 while read -r folder name; do

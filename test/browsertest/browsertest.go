@@ -5,6 +5,7 @@ package browsertest
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +62,9 @@ func Run(t testing.TB, target Target) {
 	cmd.Env = append(append(os.Environ(), target.Env...), "CHROMIUM="+chromium, "CONSOLE_URL="+target.URL, "CONSOLE_TOPIC="+target.Topic,
 		"CONSOLE_AUTH_URL="+target.AuthURL, "CONSOLE_VIEWER_TOKEN="+target.ViewerToken, "CONSOLE_ADMIN_TOKEN="+target.AdminToken,
 		"CONSOLE_SHOTS="+shots)
+	if testing.Short() && shots == "" {
+		cmd.Env = append(cmd.Env, fmt.Sprint("CONSOLE_HALF=", testkit.Seed(t)%2))
+	}
 	// The script ends its browser when it is asked to end.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second

@@ -59,6 +59,18 @@ func SoakOnly(t testing.TB) {
 	}
 }
 
+// Some are one of n of the cases with -short, another part for each seed, and all without.
+func Some[T any](t testing.TB, n int, cases []T) (some []T) {
+	t.Helper()
+	if !testing.Short() {
+		return cases
+	}
+	for i := int(Seed(t) % uint64(n)); i < len(cases); i += n {
+		some = append(some, cases[i])
+	}
+	return some
+}
+
 // Seed is what a test of no rounds chooses by: the seed that CI or make soak has, or a fresh one, which
 // the test says.
 func Seed(t testing.TB) uint64 {

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -85,5 +86,28 @@ func TestSubtestsHaveTheirSeeds(t *testing.T) {
 	})
 	if !slices.Equal(names, []string{"TestSubtestsHaveTheirSeeds/seed=41"}) {
 		t.Errorf("subtests %q", names)
+	}
+}
+
+// Seeds one after the other choose all cases between them, each once.
+func TestSome(t *testing.T) {
+	cases := []int{0, 1, 2, 3, 4, 5, 6}
+	if !testing.Short() {
+		if got := Some(t, 3, cases); !slices.Equal(got, cases) {
+			t.Errorf("without -short they are %v", got)
+		}
+		return
+	}
+	var all []int
+	for seed := range 3 {
+		t.Setenv(seedVar, strconv.Itoa(40+seed))
+		some := Some(t, 3, cases)
+		if len(some) == 0 || len(some) > 3 {
+			t.Errorf("one of three is %v", some)
+		}
+		all = append(all, some...)
+	}
+	if slices.Sort(all); !slices.Equal(all, cases) {
+		t.Errorf("three seeds choose %v", all)
 	}
 }

@@ -83,10 +83,14 @@ func (c cost) log(t *testing.T, what string) {
 var fleetFlag = flag.Int("fleet", 25, "how many sidecars TestFleet has")
 
 // TestFleet counts what a fleet costs the store: its commands, and the documents that the primary
-// looks at.
+// looks at. With -short the fleet is half as large.
 func TestFleet(t *testing.T) {
+	n := *fleetFlag
+	if testing.Short() {
+		n /= 2
+	}
 	for _, gauges := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) { testFleet(t, *fleetFlag, gauges) })
+		synctest.Test(t, func(t *testing.T) { testFleet(t, n, gauges) })
 	}
 }
 
