@@ -111,7 +111,8 @@ func (s *Sidecar) assemble(context.Context) error {
 		Entry: st.Entry(), Log: st.Log(), Policies: s.policies.Current, Away: st.Away, Most: cfg.MaxTopics, MostEach: shareOf(cfg.MaxTopics),
 	})
 	s.writer = writer.New(writer.Config{
-		Log: s.topics, Notifier: notifier, Observer: s.metrics.BatchAppended, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
+		Log: s.topics, Together: timing.Together, Notifier: notifier, Observer: s.metrics.BatchAppended, Tracing: s.tracing,
+		Bounds: writer.DefaultBounds(),
 	})
 	s.scheduler = schedule.New(schedule.Config{
 		Log: st.Log(), Mine: func(slot int) bool { return st.Roster().Mine(schedule.Task(slot)) },

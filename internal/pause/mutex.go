@@ -18,5 +18,15 @@ func (m Mutex) Lock(ctx context.Context) error {
 	}
 }
 
+// TryLock takes the lock if nobody has it.
+func (m Mutex) TryLock() bool {
+	select {
+	case m <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
 // Unlock unlocks it.
 func (m Mutex) Unlock() { <-m }

@@ -22,11 +22,17 @@ func TestMutex(t *testing.T) {
 		if err := <-got; !errors.Is(err, context.Canceled) {
 			t.Errorf("who gives up waiting: %v", err)
 		}
+		if m.TryLock() {
+			t.Error("another has it")
+		}
 		go func() { got <- m.Lock(t.Context()) }()
 		synctest.Wait()
 		m.Unlock()
 		if err := <-got; err != nil {
 			t.Errorf("the next one: %v", err)
+		}
+		if m.Unlock(); !m.TryLock() {
+			t.Error("nobody has it")
 		}
 	})
 }

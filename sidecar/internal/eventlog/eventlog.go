@@ -195,6 +195,34 @@ type Appender interface {
 	Append(ctx context.Context, topic string, partition int, batch []*Record) []Outcome
 }
 
+// Batch is an append's events for one partition, and what became of them: its Outcomes are as Append returns them.
+type Batch struct {
+	Topic     string
+	Partition int
+	Records   []*Record
+	Outcomes  []Outcome
+}
+
+// GroupAppender is an Appender that stores the batches of many partitions by one commit.
+type GroupAppender interface {
+	Appender
+	// AppendAll sets the Outcomes of the batches. It promises for each what Append does: a batch that is refused refuses no
+	// other. Batches of one partition are stored in any order.
+	AppendAll(ctx context.Context, batches []Batch)
+}
+
+// AppendAll appends batches, by one commit if the log is a GroupAppender, else one after the other.
+func AppendAll(ctx context.Context, log Appender, batches []Batch) {
+	if group, ok := log.(GroupAppender); ok {
+		group.AppendAll(ctx, batches)
+		return
+	}
+	for i := range batches {
+		b := &batches[i]
+		b.Outcomes = log.Append(ctx, b.Topic, b.Partition, b.Records)
+	}
+}
+
 // Reader reads events. Nothing is readable before it is durable.
 type Reader interface {
 	// Topics lists the catalog by name.

@@ -89,6 +89,8 @@ type Timing struct {
 	// AckTimeout is how long an ack may wait to be durable; 0: no bound. AckLinger is how long it
 	// waits to share a save with others.
 	AckTimeout, AckLinger time.Duration
+	// Together has an append store the batches of all partitions that wait, see writer.Config.
+	Together bool
 	// Reach lets first deliveries go without a save.
 	Reach bool
 	// CountEvery is the least pause between two counts of scheduled events.

@@ -146,31 +146,44 @@ func (l GroupLog) EnsureTopic(ctx context.Context, name string, partitions int) 
 	return l.Catalog.EnsureIn(ctx, l.Log, name, partitions)
 }
 
-// Append implements eventlog.Appender. Events of a topic that was deleted meanwhile create it
-// again, if events of a new topic would.
+// Append implements eventlog.Appender.
 func (c *Catalog) Append(ctx context.Context, name string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
-	outs := c.cfg.Entry.Append(ctx, name, partition, batch)
+	one := []eventlog.Batch{{Topic: name, Partition: partition, Records: batch}}
+	c.AppendAll(ctx, one)
+	return one[0].Outcomes
+}
+
+// AppendAll implements eventlog.GroupAppender. Events of a topic that was deleted meanwhile create it
+// again, if events of a new topic would.
+func (c *Catalog) AppendAll(ctx context.Context, batches []eventlog.Batch) {
+	eventlog.AppendAll(ctx, c.cfg.Entry, batches)
+	for i := range batches {
+		c.retry(ctx, &batches[i])
+	}
+}
+
+// retry appends those events of a batch again that found no topic.
+func (c *Catalog) retry(ctx context.Context, b *eventlog.Batch) {
 	var rest []*eventlog.Record
 	var at []int
-	for i := range outs {
-		if errors.Is(outs[i].Err, eventlog.ErrNotFound) {
-			rest, at = append(rest, batch[i]), append(at, i)
+	for i := range b.Outcomes {
+		if errors.Is(b.Outcomes[i].Err, eventlog.ErrNotFound) {
+			rest, at = append(rest, b.Records[i]), append(at, i)
 		}
 	}
 	if len(rest) == 0 {
-		return outs
+		return
 	}
-	c.known.Delete(name)
-	if _, err := c.EnsureIn(ctx, c.cfg.Log, name, c.cfg.Policies.Load().Topic(name).Partitions); err != nil {
+	c.known.Delete(b.Topic)
+	if _, err := c.EnsureIn(ctx, c.cfg.Log, b.Topic, c.cfg.Policies.Load().Topic(b.Topic).Partitions); err != nil {
 		for _, i := range at {
-			outs[i] = eventlog.Outcome{Err: err}
+			b.Outcomes[i] = eventlog.Outcome{Err: err}
 		}
-		return outs
+		return
 	}
-	for i, out := range c.cfg.Entry.Append(ctx, name, partition, rest) {
-		outs[at[i]] = out
+	for i, out := range c.cfg.Entry.Append(ctx, b.Topic, b.Partition, rest) {
+		b.Outcomes[at[i]] = out
 	}
-	return outs
 }
 
 // retryFull is when to try again if there are too many topics or groups.

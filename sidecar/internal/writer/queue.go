@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 )
 
-// queue has the waiting events of one partition. At most one goroutine drains it.
+// queue has the waiting events of one partition. At most one goroutine appends from it.
 type queue struct {
 	key   partitionKey
 	clock clock.Clock
@@ -16,13 +16,13 @@ type queue struct {
 	mu       sync.Mutex
 	items    []Item
 	bytes    int
-	draining bool
+	busy     bool          // it waits for an append, or is in one
 	inflight int           // events of the batch being appended
 	popped   time.Time     // when that was
 	perEvent time.Duration // what an event took in the last batches, smoothed
 }
 
-// push queues an item; start tells the caller to start the drain.
+// push queues an item; start tells the caller that the queue waits for an append from now on.
 func (q *queue) push(it Item, size int, b Bounds) (start bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -31,47 +31,49 @@ func (q *queue) push(it Item, size int, b Bounds) (start bool, err error) {
 	}
 	q.items = append(q.items, it)
 	q.bytes += size
-	start = !q.draining
-	q.draining = true
+	start = !q.busy
+	q.busy = true
 	return start, nil
 }
 
-// pop moves the next batch into dst, which is empty. An empty batch ends the drain.
-func (q *queue) pop(dst []Item, b Bounds) (batch []Item, size int) {
+// pop adds the next batch, of an event at least, to dst.
+func (q *queue) pop(dst []Item, b Bounds) (_ []Item, size int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	n := 0
 	for _, it := range q.items[:min(len(q.items), b.BatchEvents)] {
-		n := it.Record.Size()
-		if len(dst) > 0 && size+n > b.BatchBytes {
+		one := it.Record.Size()
+		if n > 0 && size+one > b.BatchBytes {
 			break
 		}
-		size += n
-		dst = append(dst, it)
+		size += one
+		n++
 	}
+	dst = append(dst, q.items[:n]...)
 	q.bytes -= size
-	q.inflight, q.popped = len(dst), q.clock.Now()
-	q.items = slices.Delete(q.items, 0, len(dst))
+	q.inflight, q.popped = n, q.clock.Now()
+	q.items = slices.Delete(q.items, 0, n)
 	if len(q.items) == 0 && cap(q.items) > keepItems {
 		q.items = nil
 	}
-	q.draining = len(dst) > 0
 	return dst, size
 }
 
 // keepItems is how large an empty queue may stay allocated.
 const keepItems = 256
 
-// measured adds the duration of a finished batch to the estimate.
-func (q *queue) measured(events int, took time.Duration) {
+// appended adds the duration of a finished batch to the estimate. more says that the queue waits for the next append.
+func (q *queue) appended(took time.Duration) (more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	per := took / time.Duration(q.inflight)
 	q.inflight = 0
-	per := took / time.Duration(events)
 	if q.perEvent == 0 {
 		q.perEvent = per
-		return
 	}
 	q.perEvent += (per - q.perEvent) / 8
+	q.busy = len(q.items) > 0
+	return q.busy
 }
 
 func (q *queue) timeToEmpty() time.Duration {

@@ -1,11 +1,13 @@
 // Package writer writes accepted events to the log. It has a bounded queue for each (topic,
 // partition), and one batch of each in flight. So events are logged in the order in which they were
-// queued, and all events of a batch share one wait for the disk or the network.
+// queued, and all events of an append share one wait for the disk or the network.
 package writer
 
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,17 +52,19 @@ type Item struct {
 
 // Config is what a Writer needs. Observer and Tracing may be nil.
 type Config struct {
-	Log      eventlog.Appender
+	Log eventlog.Appender
+	// Together says that an append has the batches of all partitions that wait, up to BatchBytes, and that there is one
+	// at a time. Else each partition has its own.
+	Together bool
 	Notifier Notifier
-	// Observer is called after every batch. It must not block.
+	// Observer is called after every append. It must not block.
 	Observer func(events int, took time.Duration)
 	Tracing  *tracing.Tracing
 	Bounds   Bounds
 	Clock    clock.Clock
 }
 
-// Writer owns the queues and the goroutines that empty them: one per partition that has something
-// waiting, none for the others.
+// Writer owns the queues and the goroutines that empty them, which exist only while events wait.
 type Writer struct {
 	cfg    Config
 	ctx    context.Context // ends when Stop gives up waiting
@@ -71,6 +75,15 @@ type Writer struct {
 	mu      sync.RWMutex
 	stopped bool
 	queues  map[partitionKey]*queue
+
+	ready ready
+}
+
+// ready has the queues that wait for an append, first in first out.
+type ready struct {
+	mu      sync.Mutex
+	queues  []*queue
+	running int // goroutines that append
 }
 
 type partitionKey struct {
@@ -113,10 +126,21 @@ func (w *Writer) Enqueue(topic string, partition int, it Item) error {
 		w.bytes.Add(-int64(size))
 		return err
 	}
-	if start {
-		w.busy.Go(func() { w.drain(q) })
+	if start && w.ready.add(q, w.cfg.Together) {
+		w.busy.Go(w.run)
 	}
 	return nil
+}
+
+// add has a queue wait for an append. start says that nobody will make that.
+func (r *ready) add(q *queue, together bool) (start bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queues = append(r.queues, q)
+	if start = !together || r.running == 0; start {
+		r.running++
+	}
+	return start
 }
 
 // queue finds or makes the queue and, without an error, raises busy for the caller, so that Stop
@@ -147,37 +171,102 @@ func (w *Writer) queue(k partitionKey) (*queue, error) {
 	return q, nil
 }
 
-// drain appends batch after batch until the queue is empty.
-func (w *Writer) drain(q *queue) {
-	var batch []Item
-	var recs []*eventlog.Record
+// run makes appends until no queue waits.
+func (w *Writer) run() {
+	a := groups.Get().(*group)
+	defer groups.Put(a)
 	for {
-		var size int
-		batch, size = q.pop(batch[:0], w.cfg.Bounds)
-		if len(batch) == 0 {
+		if w.cfg.Together {
+			runtime.Gosched() // what can run already runs first: its events get into this append
+		}
+		if w.take(a); len(a.parts) == 0 {
 			return
 		}
-		recs = recs[:0]
-		for i := range batch {
-			recs = append(recs, batch[i].Record)
-		}
-		ctx, span := w.cfg.Tracing.Append(w.ctx, q.key.topic, q.key.partition, len(recs), size, spansOf(batch))
-		began := w.cfg.Clock.Now()
-		outs := w.cfg.Log.Append(ctx, q.key.topic, q.key.partition, recs)
-		took := w.cfg.Clock.Since(began)
-		span.End(outs)
-		q.measured(len(batch), took)
-		w.bytes.Add(-int64(size))
-		if w.cfg.Observer != nil {
-			w.cfg.Observer(len(batch), took)
-		}
-		w.cfg.Notifier.Appended(q.key.topic, q.key.partition, recs, outs)
-		for i, it := range batch {
-			it.Receiver.Completed(it.Index, outs[i])
-		}
-		clear(batch)
-		clear(recs)
+		w.append(a)
 	}
+}
+
+// group is the batches of one append.
+type group struct {
+	parts   []part
+	items   []Item
+	records []*eventlog.Record
+	batches []eventlog.Batch
+}
+
+var groups = sync.Pool{New: func() any { return new(group) }}
+
+// part is the batch of one queue.
+type part struct {
+	queue *queue
+	items []Item
+	bytes int
+	span  *tracing.Batch
+	more  bool // waits in the queue
+}
+
+// take moves the batches of queues that wait into an append. None ends the goroutine.
+func (w *Writer) take(a *group) {
+	w.ready.mu.Lock()
+	defer w.ready.mu.Unlock()
+	n, bytes := 0, 0
+	for _, q := range w.ready.queues {
+		if n > 0 && (!w.cfg.Together || bytes >= w.cfg.Bounds.BatchBytes) {
+			break
+		}
+		start, size := len(a.items), 0
+		a.items, size = q.pop(a.items, w.cfg.Bounds)
+		a.parts = append(a.parts, part{queue: q, items: a.items[start:], bytes: size})
+		bytes += size
+		n++
+	}
+	w.ready.queues = slices.Delete(w.ready.queues, 0, n)
+	if n == 0 {
+		w.ready.running--
+	}
+}
+
+// append appends the batches, says what became of their events, and has queues that have more wait again.
+func (w *Writer) append(a *group) {
+	ctx := w.ctx
+	for i := range a.parts {
+		p := &a.parts[i]
+		start := len(a.records)
+		for k := range p.items {
+			a.records = append(a.records, p.items[k].Record)
+		}
+		b := eventlog.Batch{Topic: p.queue.key.topic, Partition: p.queue.key.partition, Records: a.records[start:]}
+		a.batches = append(a.batches, b)
+		ctx, p.span = w.cfg.Tracing.Append(w.ctx, b.Topic, b.Partition, len(p.items), p.bytes, spansOf(p.items))
+	}
+	began := w.cfg.Clock.Now()
+	eventlog.AppendAll(ctx, w.cfg.Log, a.batches)
+	took := w.cfg.Clock.Since(began)
+	if w.cfg.Observer != nil {
+		w.cfg.Observer(len(a.items), took)
+	}
+	for i := range a.parts {
+		p, b := &a.parts[i], &a.batches[i]
+		p.span.End(b.Outcomes)
+		w.bytes.Add(-int64(p.bytes))
+		p.more = p.queue.appended(took)
+		w.cfg.Notifier.Appended(b.Topic, b.Partition, b.Records, b.Outcomes)
+		for k, it := range p.items {
+			it.Receiver.Completed(it.Index, b.Outcomes[k])
+		}
+	}
+	for i := range a.parts {
+		if p := &a.parts[i]; p.more {
+			w.ready.add(p.queue, true)
+		}
+	}
+	a.parts, a.items, a.records, a.batches = emptied(a.parts), emptied(a.items), emptied(a.records), emptied(a.batches)
+}
+
+// emptied is a slice without elements, and keeps none of them in memory.
+func emptied[T any](s []T) []T {
+	clear(s)
+	return s[:0]
 }
 
 // spansOf are the spans of a batch's recorded events, usually none.

@@ -11,24 +11,31 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Append implements eventlog.Appender. A batch goes through four steps: claim its ids, decide which
-// events are new, give these to the journal and the index with their seqs, and wait for the sync. Only then they
-// are readable, and Append returns.
+// Append implements eventlog.Appender.
 func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.Record) []eventlog.Outcome {
-	out := make([]eventlog.Outcome, len(batch))
-	if len(batch) == 0 {
-		return out
+	one := []eventlog.Batch{{Topic: name, Partition: p, Records: batch}}
+	l.AppendAll(ctx, one)
+	return one[0].Outcomes
+}
+
+// AppendAll implements eventlog.GroupAppender. A batch goes through four steps: claim its ids, decide which events
+// are new, give these to the journal and the index with their seqs, and wait for the sync. The batches share the last
+// two. Only then their events are readable, and AppendAll returns.
+func (l *Log) AppendAll(ctx context.Context, batches []eventlog.Batch) {
+	all := make([]appending, len(batches))
+	entered := l.enter(ctx)
+	if entered == nil {
+		defer l.leave()
 	}
-	a := appending{log: l, partition: p, batch: batch, out: out}
-	t, err := l.enterTopic(ctx, name)
-	if err != nil {
-		a.fail(ctx, err)
-		return out
+	for i := range batches {
+		b := &batches[i]
+		b.Outcomes = make([]eventlog.Outcome, len(b.Records))
+		all[i] = appending{log: l, partition: b.Partition, batch: b.Records, out: b.Outcomes, err: entered}
+		if entered == nil {
+			all[i].topic, all[i].err = l.catalog.find(b.Topic)
+		}
 	}
-	defer l.leave()
-	a.topic = t
-	a.run(ctx)
-	return out
+	l.appendAll(ctx, all)
 }
 
 // appending is one batch on its way through Append.
@@ -43,21 +50,69 @@ type appending struct {
 	release []eventlog.Scheduled
 	sizes   []int64 // of their stored values
 
+	part *partition
+	ids  []string // that have to be looked up
+
 	fresh   []int    // indexes of the events to store, in order
 	later   []int    // and of the events to schedule
 	repeats []repeat // events with the id of a new event before them
 	// unsynced says that an outcome depends on another append's event that is not synced yet.
 	unsynced bool
+
+	waits  bool    // for a commit
+	commit *commit // that has its new events
+	err    error   // the outcome of all events
+
+	// From join to apply.
+	unclaim     func()
+	first, last uint64 // seqs of its new events
+	order       order  // of the partition, behind them
 }
 
 // repeat is an event whose id occurred earlier in the batch.
 type repeat struct{ index, first int }
 
-// run takes a batch through Append, and gives its events their outcomes.
-func (a *appending) run(ctx context.Context) {
-	if err := a.store(ctx); err != nil {
-		a.fail(ctx, err)
+// appendAll takes batches through Append, and gives their events their outcomes.
+func (l *Log) appendAll(ctx context.Context, all []appending) {
+	rest := 0
+	for i := range all {
+		if all[i].begin(); all[i].waits {
+			rest++
+		}
 	}
+	for rest > 0 {
+		rest = l.appendSome(ctx, all, rest)
+	}
+	for i := range all {
+		a := &all[i]
+		if a.err == nil {
+			a.err = a.await(ctx)
+		}
+		if a.err != nil {
+			a.fail(ctx, a.err)
+			continue
+		}
+		a.answer()
+	}
+}
+
+// appendSome applies those batches that wait by one commit, and returns how many wait on, since others hold what they
+// need. It waits itself only while it holds nothing, so there is no deadlock.
+func (l *Log) appendSome(ctx context.Context, all []appending, waiting int) (rest int) {
+	g := groupCommit{log: l, members: make([]*appending, 0, waiting)}
+	for i := range all {
+		a := &all[i]
+		if !a.waits {
+			continue
+		}
+		var decided bool
+		decided, a.err = g.join(ctx, a)
+		if a.waits = !decided && a.err == nil; a.waits {
+			rest++
+		}
+	}
+	g.apply(ctx)
+	return rest
 }
 
 // fail makes an error the outcome of all events.
@@ -72,79 +127,27 @@ func (a *appending) fail(ctx context.Context, err error) {
 	}
 }
 
-func (a *appending) store(ctx context.Context) error {
-	if err := a.log.space.check(); err != nil {
-		return err
+// begin finds out what the batch needs.
+func (a *appending) begin() {
+	if a.err == nil {
+		a.err = a.log.space.check()
 	}
-	part, err := a.log.partition(a.topic, a.partition)
-	if err != nil {
-		return err
+	if a.err == nil {
+		a.part, a.err = a.log.partition(a.topic, a.partition)
 	}
-	var ids []string
+	a.waits = a.err == nil
 	for _, r := range a.batch {
 		if !r.FreshID {
-			ids = append(ids, r.ID)
+			a.ids = append(a.ids, r.ID)
 		}
 	}
-	release, err := a.topic.claims.acquire(ctx, ids)
-	if err != nil {
-		return err
-	}
-	// After the apply a look-up finds the ids, so the claims end here.
-	x, err := a.decideAndApply(ctx, part, len(ids) > 0)
-	release()
-	if err != nil {
-		return err
-	}
-	if err := a.await(ctx, x); err != nil {
-		return err
-	}
-	a.answer()
-	return nil
-}
-
-// decideAndApply returns the commit under way, nil if nothing is new.
-func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp bool) (*commit, error) {
-	if err := a.decide(ctx, lookUp); err != nil {
-		return nil, err
-	}
-	if len(a.fresh)+len(a.later) == 0 {
-		return nil, nil
-	}
-	if err := part.turn.Lock(ctx); err != nil {
-		return nil, err
-	}
-	defer part.turn.Unlock()
-	if a.topic.gone.Load() {
-		return nil, fmt.Errorf("topic %q: %w", a.topic.name, eventlog.ErrNotFound)
-	}
-	first := part.last + 1
-	last := part.last + uint64(len(a.fresh))
-	order := part.order
-	ch, err := a.encode(first, &order)
-	defer ch.free()
-	if err != nil {
-		return nil, err
-	}
-	x, err := a.topic.waiting.noted(a.schedule(ch), func() (*commit, error) {
-		return a.log.commits.apply(ctx, ch, func() { part.head.Store(last) })
-	})
-	if err != nil {
-		return nil, err
-	}
-	part.last, part.order = last, order
-	for n, i := range a.fresh {
-		r := a.batch[i]
-		a.out[i] = eventlog.Outcome{Partition: a.partition, Seq: first + uint64(n), TS: r.TS}
-	}
-	return x, nil
 }
 
 // decide sorts the batch into new events, repeats within the batch, and ids that the topic already
 // holds, whose outcome it sets.
-func (a *appending) decide(ctx context.Context, lookUp bool) error {
-	a.fresh = make([]int, 0, len(a.batch))
-	if !lookUp {
+func (a *appending) decide(ctx context.Context) error {
+	a.fresh, a.later, a.repeats = make([]int, 0, len(a.batch)), nil, nil
+	if len(a.ids) == 0 {
 		for i := range a.batch {
 			a.isNew(i)
 		}
@@ -230,34 +233,11 @@ func repeated(id string, at location, ts int64, same bool) eventlog.Outcome {
 	return eventlog.Outcome{Partition: at.partition, Seq: at.seq, TS: ts, Duplicate: true}
 }
 
-// encode encodes the new events, with seqs from first on, and the entries that find them.
-func (a *appending) encode(first uint64, o *order) (*change, error) {
-	ch := &change{indexed: a.log.db.NewBatch()}
-	if len(a.fresh) == 0 {
-		return ch, nil
-	}
-	ch.events = newRunWriter()
-	ch.events.begin(a.topic.id, a.partition, first)
-	in := indexer{batch: ch.indexed, topic: a.topic.id}
-	for n, i := range a.fresh {
-		r := a.batch[i]
-		flags := o.take(r)
-		if flags&flagOutOfOrder == 0 && a.timed(r) {
-			flags |= flagTimedID
-		}
-		ch.events.add(r, flags)
-		in.add(r, location{partition: a.partition, seq: first + uint64(n)}, flags)
-	}
-	ch.events.end()
-	return ch, in.highest.raise(a.log, ch.indexed)
-}
-
-// indexer adds the entries of events to a batch, except for those of their runs. Last comes highest.raise.
+// indexer adds the entries of events to a batch, except for those of their runs and of the tree of events out of order.
 type indexer struct {
 	batch      *pebble.Batch
 	topic      uint32
 	key, value []byte
-	highest    highest
 }
 
 func (x *indexer) add(r *eventlog.Record, at location, flags byte) {
@@ -273,10 +253,6 @@ func (x *indexer) add(r *eventlog.Record, at location, flags byte) {
 	if flags&flagOutOfOrder != 0 {
 		x.key = timeKey(x.key[:0], x.topic, r.TS, r.ID)
 		_ = x.batch.Set(x.key, x.value, nil)
-		if x.highest == nil {
-			x.highest = highest{}
-		}
-		x.highest.add(nodeOf(x.topic, at.partition, 0, at.seq), eventlog.Point{TS: r.TS, ID: r.ID})
 	}
 	if r.Key != "" {
 		x.key = keyTimeKey(x.key[:0], x.topic, r.Key, r.TS, r.ID)
@@ -287,10 +263,10 @@ func (x *indexer) add(r *eventlog.Record, at location, flags byte) {
 }
 
 // await returns once every outcome is durable.
-func (a *appending) await(ctx context.Context, x *commit) error {
+func (a *appending) await(ctx context.Context) error {
 	switch {
-	case x != nil: // everything that was applied earlier is durable then too
-		return a.log.commits.wait(ctx, x)
+	case a.commit != nil: // everything that was applied earlier is durable then too
+		return a.log.commits.wait(ctx, a.commit)
 	case a.unsynced:
 		return a.log.commits.barrier(ctx)
 	}

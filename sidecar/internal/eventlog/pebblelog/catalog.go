@@ -37,6 +37,8 @@ type topic struct {
 	// gone says that the topic is deleted. Its entry stays, since it keeps the topic's number and
 	// seqs. gone changes with all of the partitions' turns held.
 	gone atomic.Bool
+	// made says that the topic was made since the start: a partition that was not used yet has nothing to recover.
+	made bool
 
 	claims     claims
 	sweeping   pause.Mutex // held by the one sweep that may run
@@ -175,6 +177,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	again := t != nil
 	if !again {
 		t = newTopic(l.catalog.nextID, name, partitions)
+		t.made = true
 	}
 	b := l.db.NewBatch()
 	by := eventlog.Maker(ctx)
@@ -271,30 +274,40 @@ func (l *Log) partition(t *topic, p int) (*partition, error) {
 	if part.ready.Load() {
 		return part, nil
 	}
+	if !t.made {
+		if err := l.recoverPartition(t, p, part); err != nil {
+			return nil, err
+		}
+	}
+	part.turn = pause.NewMutex()
+	part.ready.Store(true)
+	return part, nil
+}
+
+// recoverPartition reads from the store what a partition had before the start.
+func (l *Log) recoverPartition(t *topic, p int, part *partition) error {
 	floor, err := l.storedSeq(floorKey(t.id, p))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	last, err := l.lastSeq(t.id, p)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	given, err := l.storedSeq(givenKey(t.id, p))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	part.turn = pause.NewMutex()
 	part.last = max(last, floor, given)
 	if err := l.passNamed(t, p, part); err != nil {
-		return nil, err
+		return err
 	}
 	if part.order, err = l.recoverOrder(t, p, part.last); err != nil {
-		return nil, err
+		return err
 	}
 	part.head.Store(part.last)
 	part.floor.Store(floor)
-	part.ready.Store(true)
-	return part, nil
+	return nil
 }
 
 // passNamed raises a partition's last seq above all seqs that progress and redrives name, and says what is missing.

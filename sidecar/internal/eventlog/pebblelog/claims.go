@@ -14,9 +14,9 @@ type claims struct {
 	held map[string]chan struct{}
 }
 
-// acquire claims all of the ids at once, or none while another append holds any of them. Waiting
-// appends hold nothing, so there is no deadlock.
-func (c *claims) acquire(ctx context.Context, ids []string) (release func(), err error) {
+// acquire claims all of the ids at once, or none while another append holds any of them. It waits until then, or
+// returns nil. Waiting appends hold nothing, so there is no deadlock.
+func (c *claims) acquire(ctx context.Context, ids []string, wait bool) (release func(), err error) {
 	if len(ids) == 0 {
 		return func() {}, nil
 	}
@@ -24,6 +24,9 @@ func (c *claims) acquire(ctx context.Context, ids []string) (release func(), err
 		other := c.try(ids)
 		if other == nil {
 			return func() { c.release(ids) }, nil
+		}
+		if !wait {
+			return nil, nil
 		}
 		select {
 		case <-other:

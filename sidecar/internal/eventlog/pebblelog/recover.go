@@ -164,11 +164,11 @@ func (r *recovery) index(b *pebble.Batch, f journal.Frame, body []byte) error {
 	if err != nil {
 		return err
 	}
-	in := indexer{batch: b}
+	in, strays := indexer{batch: b}, highest{}
 	for i := range runs {
 		x := &runs[i]
 		if x.kind == runNew {
-			if err := in.records(x); err != nil {
+			if err := in.records(x, strays); err != nil {
 				return err
 			}
 		}
@@ -176,7 +176,7 @@ func (r *recovery) index(b *pebble.Batch, f journal.Frame, body []byte) error {
 			return err
 		}
 	}
-	if err := in.highest.raise(r.log, b); err != nil {
+	if err := strays.raise(r.log, b); err != nil {
 		return err
 	}
 	if len(rest) == 0 {
@@ -190,7 +190,7 @@ func (r *recovery) index(b *pebble.Batch, f journal.Frame, body []byte) error {
 }
 
 // records adds the entries of a new run's events.
-func (in *indexer) records(x *frameRun) error {
+func (in *indexer) records(x *frameRun, strays highest) error {
 	records, err := runRecords(nil, &x.run, x.records)
 	if err != nil {
 		return err
@@ -201,7 +201,10 @@ func (in *indexer) records(x *frameRun) error {
 		if err != nil {
 			return err
 		}
-		in.add(r, location{partition: x.partition, seq: records[i].seq}, records[i].event[0])
+		at, flags := location{partition: x.partition, seq: records[i].seq}, records[i].event[0]
+		if in.add(r, at, flags); flags&flagOutOfOrder != 0 {
+			strays.add(nodeOf(x.topic, at.partition, 0, at.seq), eventlog.Point{TS: r.TS, ID: r.ID})
+		}
 	}
 	return nil
 }

@@ -114,8 +114,8 @@ var runWriters = sync.Pool{New: func() any { return new(runWriter) }}
 // maxCount is how many bytes the number of runs takes at most.
 const maxCount = binary.MaxVarintLen32
 
-// newRunWriter returns a writer of runs of new events, to be freed once what it has is not used any more. begin, add for
-// each event, and end follow.
+// newRunWriter returns a writer of runs of new events, to be freed once what it has is not used any more. For each
+// partition begin, add for each event, and finish follow, and then end.
 func newRunWriter() *runWriter {
 	w := runWriters.Get().(*runWriter)
 	w.body, w.runs = append(w.body[:0], make([]byte, maxCount)...), w.runs[:0]
@@ -161,9 +161,8 @@ func (w *runWriter) finish() {
 	w.body = append(w.body, w.records...)
 }
 
-// end finishes the last run, and puts the number of runs in front of them.
+// end puts the number of runs in front of them.
 func (w *runWriter) end() {
-	w.finish()
 	w.unused = maxCount - uvarintSize(uint64(len(w.runs)))
 	binary.PutUvarint(w.body[w.unused:], uint64(len(w.runs)))
 	for i := range w.runs {

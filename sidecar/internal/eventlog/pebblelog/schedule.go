@@ -31,19 +31,24 @@ type tally struct {
 	bytes   atomic.Int64
 }
 
-// noted adds delta to the tally if commit succeeds.
-func (c *tally) noted(delta eventlog.Waiting, commit func() (*commit, error)) (*commit, error) {
-	if delta.Events == 0 {
-		return commit()
+// tallied is what a commit changes of the topics' scheduled events.
+type tallied map[*topic]eventlog.Waiting
+
+// begin precedes the commit, and end follows it: it adds the changes to the topics' tallies if the commit was applied.
+func (c tallied) begin() {
+	for t := range c {
+		t.waiting.noting.RLock()
 	}
-	c.noting.RLock()
-	defer c.noting.RUnlock()
-	x, err := commit()
-	if err == nil && c.begun {
-		c.n.Add(delta.Events)
-		c.bytes.Add(delta.Bytes)
+}
+
+func (c tallied) end(applied bool) {
+	for t, delta := range c {
+		if applied && t.waiting.begun {
+			t.waiting.n.Add(delta.Events)
+			t.waiting.bytes.Add(delta.Bytes)
+		}
+		t.waiting.noting.RUnlock()
 	}
-	return x, err
 }
 
 // count is what is scheduled. The first call iterates over all of it.
@@ -123,8 +128,10 @@ func (a *appending) schedule(ch *change) (delta eventlog.Waiting) {
 		return delta
 	}
 	t := a.topic.id
-	b := a.log.db.NewBatch()
-	ch.entries = b
+	if ch.entries == nil {
+		ch.entries = a.log.db.NewBatch()
+	}
+	b := ch.entries
 	for _, i := range a.later {
 		r := a.batch[i]
 		e := idEntry{due: r.DeliverAt, order: a.log.acceptances.Next(time.Now())}
@@ -171,20 +178,18 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 	if err != nil {
 		return errors.Join(err, l.forgetDue(ctx, l.catalog.deleted(name), due))
 	}
-	type releasing struct {
-		appending
-		at []int // the indexes of due
-	}
-	byPartition, size := map[int]*releasing{}, 0
+	batches, size := map[int]int{}, 0 // by partition, in all
+	var all []appending
+	var at [][]int // the indexes of due
 	flush := func() {
-		for _, a := range byPartition {
-			a.run(ctx)
-			for n, i := range a.at {
-				outs[i] = a.out[n]
+		l.appendAll(ctx, all)
+		for k := range all {
+			for n, i := range at[k] {
+				outs[i] = all[k].out[n]
 			}
 		}
-		clear(byPartition)
-		size = 0
+		clear(batches)
+		all, at, size = nil, nil, 0
 	}
 	var gone []eventlog.Scheduled
 	for i, w := range due {
@@ -199,13 +204,14 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 		}
 		r.TS, r.AcceptedAt, r.DeliverAt = now, now, 0
 		p := eventlog.PartitionOf(r.Key, r.ID, len(t.partitions))
-		a := byPartition[p]
-		if a == nil {
-			a = &releasing{appending: appending{log: l, topic: t, partition: p}}
-			byPartition[p] = a
+		k, begun := batches[p]
+		if !begun {
+			k, batches[p] = len(all), len(all)
+			all, at = append(all, appending{log: l, topic: t, partition: p}), append(at, nil)
 		}
-		a.batch, a.release, a.out, a.at = append(a.batch, r), append(a.release, w), append(a.out, eventlog.Outcome{}), append(a.at, i)
-		a.sizes = append(a.sizes, int64(stored))
+		a := &all[k]
+		a.batch, a.release, a.out = append(a.batch, r), append(a.release, w), append(a.out, eventlog.Outcome{})
+		a.sizes, at[k] = append(a.sizes, int64(stored)), append(at[k], i)
 		if size += r.Size(); size >= maxReleaseBytes {
 			flush()
 		}
@@ -224,7 +230,7 @@ func (l *Log) forgetDue(ctx context.Context, t *topic, gone []eventlog.Scheduled
 	for i, w := range gone {
 		ids[i] = w.ID
 	}
-	release, err := t.claims.acquire(ctx, ids)
+	release, err := t.claims.acquire(ctx, ids, true)
 	if err != nil {
 		return err
 	}
@@ -340,7 +346,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 		return err
 	}
 	defer leave()
-	release, err := t.claims.acquire(ctx, []string{id})
+	release, err := t.claims.acquire(ctx, []string{id}, true)
 	if err != nil {
 		return err
 	}
@@ -368,6 +374,9 @@ func (l *Log) cancel(ctx context.Context, t *topic, id string) (*commit, error) 
 	if err != nil {
 		return nil, err
 	}
-	one := eventlog.Waiting{Events: -1, Bytes: -int64(size)}
-	return t.waiting.noted(one, func() (*commit, error) { return l.commits.apply(ctx, &change{entries: b}, nil) })
+	one := tallied{t: {Events: -1, Bytes: -int64(size)}}
+	one.begin()
+	x, err := l.commits.apply(ctx, &change{entries: b}, nil)
+	one.end(err == nil)
+	return x, err
 }

@@ -94,7 +94,7 @@ func (s *Store) HeapBytes() int64          { return s.log.HeapBytes() }
 const ackLinger = time.Millisecond
 
 func (s *Store) Timing() store.Timing {
-	return store.Timing{AckLinger: ackLinger, CountEvery: time.Second}
+	return store.Timing{Together: true, AckLinger: ackLinger, CountEvery: time.Second}
 }
 
 func (s *Store) Status() store.Status {
