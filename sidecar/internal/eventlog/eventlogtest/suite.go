@@ -34,6 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 		{"Holdings", testHoldings},
 		{"Append", testAppend},
 		{"Race", testRace},
+		{"Together", testTogether},
 		{"Read", testRead},
 		{"Scan", testScan},
 		{"Seek", testSeek},

@@ -71,7 +71,7 @@ func cutPower(t *testing.T, seed uint64) {
 			disk := vfs.NewCrashableMem()
 			l := mustOpen(t, Options{Dir: "data", FS: disk, segmentSize: 32 << 10})
 			defer l.Close()
-			ensure(t, l, "t", 1)
+			ensure(t, l, "t", 2)
 			w := &witness{seqs: map[string]uint64{}}
 			var saved, synced atomic.Uint64
 			var tr traffic
@@ -111,14 +111,21 @@ func ensure(t testing.TB, l *Log, topic string, partitions int) {
 func keepAppending(t *testing.T, l *Log, w *witness, writer int, tr *traffic) {
 	n := 0
 	for tr.turn(func() error {
-		batch := eventlogtest.Events(fmt.Sprintf("w%d-%d", writer, n), 1+n%3, eventlogtest.Keyed("k"))
+		batches := make([]eventlog.Batch, 2)
+		for p := range batches {
+			prefix := fmt.Sprintf("w%d-%d-%d", writer, n, p)
+			batches[p] = eventlog.Batch{Topic: "t", Partition: p, Records: eventlogtest.Events(prefix, 1+n%3, eventlogtest.Keyed("k"))}
+		}
 		n++
-		for i, o := range l.Append(t.Context(), "t", 0, batch) {
-			if o.Err != nil {
-				t.Errorf("Append: %v", o.Err)
-				return o.Err
+		l.AppendAll(t.Context(), batches)
+		for _, b := range batches {
+			for i, o := range b.Outcomes {
+				if o.Err != nil {
+					t.Errorf("AppendAll: %v", o.Err)
+					return o.Err
+				}
+				w.saw(b.Records[i].ID, o.Seq)
 			}
-			w.saw(batch[i].ID, o.Seq)
 		}
 		return nil
 	}) {
@@ -175,13 +182,17 @@ func checkPromised(t *testing.T, disk vfs.FS, promised map[string]uint64, cursor
 	t.Helper()
 	l := mustOpen(t, Options{Dir: "data", FS: disk})
 	defer l.Close()
-	events, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1 << 30})
+	extents, err := l.Extents(t.Context(), "t")
 	require.NoError(t, err)
 	found := map[string]uint64{}
-	for i, e := range events {
-		found[e.ID] = e.Seq
-		if e.Seq != uint64(i+1) {
-			t.Fatalf("event %d has seq %d: there is a hole", i, e.Seq)
+	for p := range extents {
+		events, err := l.Read(t.Context(), "t", p, 1, eventlog.Bounds{Events: 1 << 30})
+		require.NoError(t, err)
+		for i, e := range events {
+			found[e.ID] = e.Seq
+			if e.Seq != uint64(i+1) {
+				t.Fatalf("event %d of partition %d has seq %d: there is a hole", i, p, e.Seq)
+			}
 		}
 	}
 	for id, seq := range promised {
@@ -190,8 +201,8 @@ func checkPromised(t *testing.T, disk vfs.FS, promised map[string]uint64, cursor
 		}
 	}
 	scanned, err := l.Scan(t.Context(), "t", eventlog.ScanQuery{}, eventlog.Bounds{Events: 1 << 30})
-	if err != nil || len(scanned) != len(events) {
-		t.Errorf("a scan finds %d events, %v; want %d", len(scanned), err, len(events))
+	if err != nil || len(scanned) != len(found) {
+		t.Errorf("a scan finds %d events, %v; want %d", len(scanned), err, len(found))
 	}
 	if cursor > 0 {
 		checkProgress(t, l, cursor)
