@@ -94,9 +94,9 @@ func newInstruments(b *instrument.Builder) *instruments {
 			"Events sent to the group's members, redeliveries included.", consumedLabels...),
 
 		appendDuration: b.Durations("sluice_store_append_duration_seconds",
-			"How long one batch took to become durable.", durationBounds),
+			"How long one append took to become durable.", durationBounds),
 		batchSize: b.Sizes("sluice_store_batch_size", "{event}",
-			"Events in one batch.", sizeBounds),
+			"Events in one append: of a partition, or on the embedded log of all that wait.", sizeBounds),
 		spoolEvents: b.Gauge("sluice_spool_events", "{event}",
 			"Events that wait for the store."),
 		spoolBytes: b.Gauge("sluice_spool_bytes", "By",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -38,7 +39,7 @@ func TestOneCommit(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l.AppendAll(t.Context(), batches)
+		l.AppendAll(t.Context(), slices.Clone(batches))
 	}()
 	underWay(l, 1)
 	wantHeads := func(want uint64) {
