@@ -154,8 +154,14 @@ func Open(o Options) (*Log, error) {
 	return l, nil
 }
 
-// Close waits for the operations under way, ends the log's goroutines, and closes the connections.
-func (l *Log) Close() error { return l.store.Close(l.SendLast) }
+// Close waits for the operations under way, ends the log's goroutines, hands the claims of lone writers back, and closes the
+// connections.
+func (l *Log) Close() error {
+	return l.store.Close(func() {
+		l.appends.HandBack()
+		l.SendLast()
+	})
+}
 
 // UnmetConcerns are, by topic, the write concerns that the topic's last append did not meet, since
 // too few members acknowledged it.

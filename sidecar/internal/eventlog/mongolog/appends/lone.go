@@ -5,8 +5,12 @@ import (
 	"slices"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
 // maxLonePartitions bounds the topics that have a lone writer: ending its claim makes a void in each partition.
@@ -74,6 +78,50 @@ func (b *batch) leave() {
 			ln.restart()
 		}
 	}
+}
+
+// handBackWithin bounds the wait for the end of the claims when the log is closed.
+const handBackWithin = time.Second
+
+// HandBack ends the claims of this process when the log is closed, so that the next writers need not: they make a reservation,
+// and no voids. Nothing is under way by then, and a claim that this process still has never had a write go wrong. So all that it
+// sent is stored, nothing of it comes late, and the head rises to it. A claim that others have ended is left alone, and one that
+// could not be handed back is ended by them.
+func (a *Appender) HandBack() {
+	var writes []mongo.WriteModel
+	a.queues.Range(func(t, q any) bool {
+		if l := &q.(*queue).lone; l.claim != 0 {
+			writes = append(writes, l.handBack(t.(*topics.Topic)))
+		}
+		return true
+	})
+	if len(writes) == 0 {
+		return
+	}
+	ctx, cancel := a.store.Clock.WithTimeout(context.Background(), handBackWithin)
+	defer cancel()
+	if _, err := a.store.BulkWrite(ctx, core.Events, writes); err != nil {
+		a.store.Logger.Debug("could not hand claims of lone writers back", "topics", len(writes), "error", err)
+	}
+}
+
+func (l *lone) handBack(t *topics.Topic) mongo.WriteModel {
+	most, least := bson.D{{Key: heads.FieldMaxTS, Value: l.untold.maxTS}}, bson.D{}
+	for p, last := range l.last {
+		most = append(most, bson.E{Key: heads.Path(heads.FieldGiven, p), Value: int64(last)})
+	}
+	for p, ts := range l.untold.minTS {
+		least = append(least, bson.E{Key: heads.Path(heads.FieldMinTS, p), Value: ts})
+	}
+	update := bson.D{
+		{Key: "$max", Value: most},
+		{Key: "$inc", Value: bson.D{{Key: heads.FieldCount, Value: l.untold.events}, {Key: heads.FieldBytes, Value: l.untold.bytes}}},
+		{Key: "$unset", Value: bson.D{{Key: heads.FieldLone, Value: ""}, {Key: heads.FieldBy, Value: ""}}},
+	}
+	if len(least) > 0 {
+		update = append(update, bson.E{Key: "$min", Value: least})
+	}
+	return mongo.NewUpdateOneModel().SetUpdate(update).SetFilter(append(heads.Of(t.Name), bson.E{Key: heads.FieldLone, Value: l.claim}))
 }
 
 // mayClaim reports whether the next reservation makes a claim. The more partitions there are, the more

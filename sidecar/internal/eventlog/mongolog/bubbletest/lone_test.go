@@ -121,6 +121,62 @@ func TestALoneWriterTellsTheHead(t *testing.T) {
 	})
 }
 
+// A lone writer that stops hands its claim back by one write: the next writer makes a reservation, and no voids.
+func TestALoneWriterHandsItsClaimBack(t *testing.T) {
+	withLone(t, func(t *testing.T, s *lateStore) {
+		var commands atomic.Int64
+		next := open(t, s.set, mongolog.Options{Monitor: counting(events, &commands)})
+		withTopic(t, next)
+		stored(t, s.Log, eventlogtest.Events("lone", 2, eventlogtest.At(firstTS*2)), 5, 6)
+		s.wantCommands(t, 1, func() { require.NoError(t, s.Close()) })
+		wantLone(t, s.set, false)
+		before := commands.Load()
+		stored(t, next, eventlogtest.Events("next", 1), 7)
+		if n := commands.Load() - before; n != 2 {
+			t.Errorf("the next writer sent %d commands; want 2", n)
+		}
+		wantNext(t, next, 4, 4, 5, 6, 7)
+		wantExtent(t, next, eventlog.Extent{First: 1, Head: 7})
+		withEvents(t, s.set, func(c *mongo.Collection) error {
+			head, err := c.FindOne(t.Context(), bson.D{{Key: "partition", Value: -1}}).Raw()
+			if count, ts := head.Lookup("count").AsInt64(), head.Lookup("max_ts").AsInt64(); count != 7 || ts != firstTS*2 {
+				t.Errorf("the head says %v", head)
+			}
+			return err
+		})
+	})
+}
+
+// A claim of which a write has gone wrong is not handed back: that write may come late.
+func TestAClaimIsNotHandedBackWhileAWriteMayComeLate(t *testing.T) {
+	withLone(t, func(t *testing.T, s *lateStore) {
+		s.loseAnswer("insert", events)
+		if out := s.Append(t.Context(), "t", 0, eventlogtest.Events("late", 1))[0]; out.Err == nil {
+			t.Errorf("the append has the outcome %+v", out)
+		}
+		s.losing.Store(false)
+		require.NoError(t, s.Close())
+		wantLone(t, s.set, true)
+		next := open(t, s.set, mongolog.Options{})
+		stored(t, next, eventlogtest.Events("next", 1), 6)
+		time.Sleep(2 * lateness)
+		wantNext(t, next, 4, 4, 6)
+	})
+}
+
+// A lone writer that stops leaves the claim of a later one alone.
+func TestTheClaimOfALaterLoneWriterStays(t *testing.T) {
+	withLone(t, func(t *testing.T, s *lateStore) {
+		rival := open(t, s.set, mongolog.Options{})
+		for seq := uint64(loneFrom + 1); seq < 2*loneFrom+1; seq++ {
+			stored(t, rival, eventlogtest.Events(fmt.Sprint("rival", seq), 1), seq)
+		}
+		wantLone(t, s.set, true)
+		require.NoError(t, s.Close())
+		wantLone(t, s.set, true)
+	})
+}
+
 // Another sidecar appends: it ends the claim, no reader waits, and no seq is below an answered one.
 func TestTheClaimEndsWithARival(t *testing.T) {
 	withLone(t, func(t *testing.T, s *lateStore) {

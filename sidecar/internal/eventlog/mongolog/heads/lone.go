@@ -21,7 +21,9 @@ import (
 //   - a void right behind the last event stops it, and each of its inserts that is executed late. It
 //     leaves its claim, and reserves seqs anew for what was not stored.
 //
-// Whoever raises the watermark raises the head too, to seqs that are stored. That changes nothing.
+// Whoever raises the watermark raises the head too, to seqs that are stored. That changes nothing. A lone writer that stops
+// in order hands its claim back: by one update the head rises to all that it has stored, and loses the claim. It had no write
+// go wrong, else it would have left its claim, so nothing of it comes late that a void would have to stop.
 
 // Lone is the claim of the topic's lone writer; 0: there is none.
 func (h Head) Lone() int64 { return h.total(FieldLone) }
