@@ -228,6 +228,9 @@ type Reader interface {
 	// Topics lists the catalog by name.
 	Topics(ctx context.Context) ([]Topic, error)
 
+	// CountTopics is how many topics there are, and how many of them were created for an identity, see MadeBy.
+	CountTopics(ctx context.Context, by string) (all, own int, err error)
+
 	// LookupTopic finds one topic; ErrNotFound if there is none.
 	LookupTopic(ctx context.Context, name string) (Topic, error)
 

@@ -19,7 +19,7 @@ import (
 type Log interface {
 	Maker
 	LookupTopic(ctx context.Context, name string) (eventlog.Topic, error)
-	Topics(ctx context.Context) ([]eventlog.Topic, error)
+	CountTopics(ctx context.Context, by string) (all, own int, err error)
 }
 
 // Maker makes topics.
@@ -98,18 +98,13 @@ func (c *Catalog) Forget(name string) { c.known.Delete(name) }
 // Room returns an error if there are already as many topics as allowed, in all or for the identity
 // in ctx (see eventlog.MadeBy). Concurrent calls may all find room.
 func (c *Catalog) Room(ctx context.Context) error {
-	list, err := c.cfg.Log.Topics(ctx)
+	by := eventlog.Maker(ctx)
+	all, own, err := c.cfg.Log.CountTopics(ctx, by)
 	if err != nil {
 		return err
 	}
-	if len(list) >= c.cfg.Most {
-		return TooMany("topics", len(list), "--max-topics", c.cfg.Most)
-	}
-	by, own := eventlog.Maker(ctx), 0
-	for i := range list {
-		if list[i].By == by {
-			own++
-		}
+	if all >= c.cfg.Most {
+		return TooMany("topics", all, "--max-topics", c.cfg.Most)
 	}
 	if by != "" && c.cfg.MostEach > 0 && own >= c.cfg.MostEach {
 		return TooMany("topics that were made for "+strconv.Quote(by), own, "a tenth of --max-topics", c.cfg.MostEach)

@@ -73,6 +73,21 @@ func testCatalog(t *testing.T, s *suite) {
 		}
 	})
 
+	t.Run("topics are counted, and those of an identity", func(t *testing.T) {
+		before, own := s.counted(t, "mallory")
+		for _, name := range []string{"m1", "m2", "m3"} {
+			must(t, errOf(s.log.EnsureTopic(eventlog.MadeBy(t.Context(), "mallory"), name, 1)))
+		}
+		must(t, s.log.DeleteTopic(t.Context(), "m2"))
+		all, now := s.counted(t, "mallory")
+		if all != before+2 || own != 0 || now != 2 {
+			t.Errorf("%d topics, %d of mallory's; want %d and 2", all, now, before+2)
+		}
+		if list, err := s.log.Topics(t.Context()); err != nil || len(list) != all {
+			t.Errorf("%d topics are listed, %v; %d are counted", len(list), err, all)
+		}
+	})
+
 	t.Run("what does not exist is not found", func(t *testing.T) {
 		notFound(t, "LookupTopic", errOf(s.log.LookupTopic(t.Context(), "nowhere")))
 		notFound(t, "Extents", errOf(s.log.Extents(t.Context(), "nowhere")))
@@ -88,4 +103,12 @@ func notFound(t tester, what string, err error) {
 	if !errors.Is(err, eventlog.ErrNotFound) {
 		t.Errorf("%s: %v; want ErrNotFound", what, err)
 	}
+}
+
+// counted are the topics, and those of an identity.
+func (s *suite) counted(t tester, by string) (all, own int) {
+	t.Helper()
+	all, own, err := s.log.CountTopics(t.Context(), by)
+	must(t, err)
+	return all, own
 }

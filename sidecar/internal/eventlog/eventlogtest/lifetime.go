@@ -18,6 +18,10 @@ func testLifetime(t *testing.T, s *suite) {
 		"EnsureTopic": func(ctx context.Context) error { return errOf(s.log.EnsureTopic(ctx, "new", 1)) },
 		"Append":      func(ctx context.Context) error { return s.log.Append(ctx, topic, 0, Events("b", 1))[0].Err },
 		"Topics":      func(ctx context.Context) error { return errOf(s.log.Topics(ctx)) },
+		"CountTopics": func(ctx context.Context) error {
+			_, _, err := s.log.CountTopics(ctx, "")
+			return err
+		},
 		"LookupTopic": func(ctx context.Context) error { return errOf(s.log.LookupTopic(ctx, topic)) },
 		"Extents":     func(ctx context.Context) error { return errOf(s.log.Extents(ctx, topic)) },
 		"Holdings":    func(ctx context.Context) error { return errOf(s.log.Holdings(ctx, []string{topic})) },

@@ -115,6 +115,7 @@ type catalog interface {
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 	LookupTopic(ctx context.Context, name string) (eventlog.Topic, error)
 	Topics(ctx context.Context) ([]eventlog.Topic, error)
+	CountTopics(ctx context.Context, by string) (all, own int, err error)
 	Deleted(ctx context.Context, names []string) ([]string, error)
 	AddDeadLetterTopic(ctx context.Context, topic, letters string) error
 	DeadLetterTopics(ctx context.Context, topic string) ([]string, error)

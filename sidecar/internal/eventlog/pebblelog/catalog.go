@@ -74,11 +74,15 @@ func newTopic(id uint32, name string, partitions int) *topic {
 }
 
 func (t *topic) entry() eventlog.Topic {
-	tp := eventlog.Topic{Name: t.name, Partitions: len(t.partitions)}
+	return eventlog.Topic{Name: t.name, Partitions: len(t.partitions), By: t.maker()}
+}
+
+// maker is the identity that the topic was created for.
+func (t *topic) maker() string {
 	if by := t.by.Load(); by != nil {
-		tp.By = *by
+		return *by
 	}
-	return tp
+	return ""
 }
 
 // A catalog entry's value: the topic's number and its partitions, as unsigned varints, then topicLives
@@ -219,6 +223,26 @@ func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 	l.catalog.mu.RUnlock()
 	slices.SortFunc(list, func(a, b eventlog.Topic) int { return cmp.Compare(a.Name, b.Name) })
 	return list, nil
+}
+
+// CountTopics implements eventlog.Reader.
+func (l *Log) CountTopics(ctx context.Context, by string) (all, own int, err error) {
+	if err := l.enter(ctx); err != nil {
+		return 0, 0, err
+	}
+	defer l.leave()
+	l.catalog.mu.RLock()
+	defer l.catalog.mu.RUnlock()
+	for _, t := range l.catalog.topics {
+		if t.gone.Load() {
+			continue
+		}
+		all++
+		if t.maker() == by {
+			own++
+		}
+	}
+	return all, own, nil
 }
 
 // LookupTopic implements eventlog.Reader.

@@ -123,3 +123,24 @@ func TestCostOfManyTopics(t *testing.T) {
 	})
 	figures.Compare(t, "embedded log, an event in each of 100 topics: bytes in the journal of an event", journaled(l)/(topics*rounds))
 }
+
+// TestCostOfAFirstEvent is what the first event of a partition costs: a new topic has nothing to recover.
+func TestCostOfAFirstEvent(t *testing.T) {
+	const topics = 100
+	figures.Allocations(t, "embedded log, the first event of a partition", topics*benchPartitions, func() func() {
+		l := mustOpen(t, Options{InMemory: true})
+		t.Cleanup(func() { l.Close() })
+		batches := batchesOf(t, l, topics)
+		return func() {
+			for p := range benchPartitions {
+				for i := range batches {
+					batches[i].Partition, batches[i].Records = p, []*eventlog.Record{benchRecord(int64(i), true)}
+				}
+				l.AppendAll(t.Context(), batches)
+				for i := range batches {
+					require.NoError(t, batches[i].Outcomes[0].Err)
+				}
+			}
+		}
+	})
+}

@@ -231,6 +231,17 @@ func (c *Catalog) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 	return list, nil
 }
 
+// CountTopics implements eventlog.Reader.
+func (c *Catalog) CountTopics(ctx context.Context, by string) (all, own int, err error) {
+	list, err := c.Topics(ctx)
+	for i := range list {
+		if list[i].By == by {
+			own++
+		}
+	}
+	return len(list), own, err
+}
+
 // Deleted returns those of the topics that are deleted completely, as an operation of its own.
 func (c *Catalog) Deleted(ctx context.Context, names []string) (deleted []string, err error) {
 	if len(names) == 0 {
