@@ -71,6 +71,7 @@ type Writer struct {
 	cancel context.CancelFunc
 	bytes  atomic.Int64 // of all events without an outcome
 	busy   sync.WaitGroup
+	shared atomic.Bool // the last append had several events
 
 	mu      sync.RWMutex
 	stopped bool
@@ -176,12 +177,13 @@ func (w *Writer) run() {
 	a := groups.Get().(*group)
 	defer groups.Put(a)
 	for {
-		if w.cfg.Together {
+		if w.cfg.Together && w.shared.Load() {
 			runtime.Gosched() // what can run already runs first: its events get into this append
 		}
 		if w.take(a); len(a.parts) == 0 {
 			return
 		}
+		w.shared.Store(len(a.items) > 1)
 		w.append(a)
 	}
 }

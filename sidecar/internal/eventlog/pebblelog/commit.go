@@ -233,8 +233,10 @@ func (c *committer) awaitSyncs() {
 	defer close(c.stopped)
 	var group []*commit
 	for x := range c.applied {
+		if len(group) > 1 {
+			runtime.Gosched() // what can run already runs first: its changes get into this sync, and cost none of their own
+		}
 		group = append(group[:0], x)
-		runtime.Gosched() // what can run already runs first: its changes get into this sync, and cost none of their own
 		for n := len(c.applied); n > 0; n-- {
 			group = append(group, <-c.applied)
 		}
