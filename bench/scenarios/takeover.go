@@ -97,6 +97,19 @@ type doomedSource struct{ load.Source }
 func (doomedSource) Done() <-chan struct{}       { return nil }
 func (doomedSource) Flush(context.Context) error { return nil }
 
+func (s doomedSource) Subscribe(ctx context.Context, to load.Sink) error {
+	return s.Source.Subscribe(ctx, doomedSink{to})
+}
+
+// doomedSink takes an ack without an answer for no failure: its event is delivered again by another sidecar.
+type doomedSink struct{ load.Sink }
+
+func (s doomedSink) Refused(err error) {
+	if _, refusal := errors.AsType[*wire.Error](err); refusal {
+		s.Sink.Refused(err)
+	}
+}
+
 // mayLose is a fleet one of which is killed at any time: what its log did is not asked for.
 type mayLose struct{ *Fleet }
 

@@ -36,20 +36,14 @@ func TestSchedule(t *testing.T) {
 func TestBadDeployment(t *testing.T) {
 	sidecar := sluicetest.Start(sluicetest.Options{Policies: `[{name: "*", delivery: {max_attempts: 2, backoff: {min: 10ms, max: 20ms}}}]`})
 	defer sidecar.Close()
-	ctx, cancel := context.WithCancel(t.Context())
 	var said []string
-	err := Run(ctx, []string{sidecar.URL, sidecar.URL}, Schedule{
-		Least: 40, Most: 80, Period: time.Second, FirstBad: time.Second, BadEvery: time.Hour, BadFor: 2 * time.Second, RedriveAfter: time.Second,
-	}, func(format string, args ...any) {
-		said = append(said, fmt.Sprintf(format, args...))
-		if strings.Contains(format, "redriven") {
-			cancel()
+	for bad := 2 * time.Second; ; bad *= 4 { // in which a loaded machine may fail nothing
+		said = runBad(t, sidecar.URL, bad)
+		if len(said) != 3 || !strings.HasPrefix(said[2], "0 ") || bad > time.Minute {
+			break
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
-	if len(said) != 3 || !strings.Contains(said[0], "for 2s no payment succeeds") || !strings.Contains(said[1], "rolled back") ||
+	if len(said) != 3 || !strings.Contains(said[0], "s no payment succeeds") || !strings.Contains(said[1], "rolled back") ||
 		!strings.HasSuffix(said[2], "were redriven: they are delivered to it again.") || strings.HasPrefix(said[2], "0 ") {
 		t.Errorf("it says %q", said)
 	}
@@ -63,6 +57,25 @@ func TestBadDeployment(t *testing.T) {
 			t.Errorf("%s is not paid", e.ID)
 		}
 	}
+}
+
+// runBad runs the shop until the dead letters of its first bad deployment are redriven, and returns what it said.
+func runBad(t *testing.T, url string, bad time.Duration) (said []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := Run(ctx, []string{url, url}, Schedule{
+		Least: 40, Most: 80, Period: time.Second, FirstBad: time.Second, BadEvery: time.Hour, BadFor: bad, RedriveAfter: time.Second,
+	}, func(format string, args ...any) {
+		said = append(said, fmt.Sprintf(format, args...))
+		if strings.Contains(format, "redriven") {
+			cancel()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said
 }
 
 // finish runs the shop without a bad deployment until all orders are paid for.
