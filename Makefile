@@ -124,8 +124,9 @@ check-dapr: build ## Run applications of Dapr's SDKs, for Go and with npm for Ja
 
 # Modules of their own, too: Watermill and the Go CDK, with what these need.
 .PHONY: check-adapters
-check-adapters: build ## Run the suites of Watermill and the Go CDK on sdk/adapters, at a sidecar (1 min and 60 MB the first time, then 40 s)
-	cd sdk/adapters && SLUICE_SIDECAR=$(CURDIR)/bin/sluice-sidecar CGO_ENABLED=0 go test -trimpath -vet=off -count=1 ./sluicepubsub ./sluicewatermill
+check-adapters: build ## Run the suites of Watermill and the Go CDK on sdk/adapters, at a sidecar: SHORT=1 (1 min and 60 MB the first time, then 40 s)
+	cd sdk/adapters && SLUICE_SIDECAR=$(CURDIR)/bin/sluice-sidecar CGO_ENABLED=0 go test $(if $(SHORT),-short) -trimpath -vet=off -count=1 \
+		./sluicepubsub ./sluicewatermill
 
 .PHONY: tidy
 tidy: ## Make each module's go.mod and go.sum what it needs, against the modules of this checkout (1 min)
