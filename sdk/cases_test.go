@@ -180,7 +180,8 @@ func decodeObject(text []byte) (o object) {
 // opts beside topic and payload.
 func normalFrame(f object) object {
 	if id, ok := f["id"]; ok && f["op"] != "PUBLISH" {
-		f["ids"] = []any{id}
+		others, _ := f["ids"].([]any) // of acks that joined the first one's frame
+		f["ids"] = append([]any{id}, others...)
 	}
 	if f["op"] != "PUBLISH" {
 		return f
