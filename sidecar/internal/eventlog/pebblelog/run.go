@@ -129,8 +129,8 @@ func (w *runWriter) free() {
 	}
 }
 
-// keepBytes is how large a buffer may be to be used again.
-const keepBytes = 1 << 20
+// keepBytes is how large a buffer may be to be used again: a usual append of many batches fits.
+const keepBytes = 8 << 20
 
 // begin begins a run.
 func (w *runWriter) begin(topic uint32, partition int, first uint64) {
