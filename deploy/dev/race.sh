@@ -43,7 +43,7 @@ if [ "${1:-}" = whole ]; then
   exit
 fi
 # Those that take longest come first, as in test.sh.
-slow='/(test/(sdk|testkit)|sdk/cmd/sluice|bench/scenarios|sluice/(sidecar|controlplane)|group|pebblelog)$'
+slow='/(test/(sdk|testkit)|sdk/cmd/sluice|sluice/(sidecar|controlplane)|group|pebblelog)$'
 # -s and -w halve the time that linking takes; reports of races need neither.
 # shellcheck disable=SC2046 # the packages are words
 CGO_ENABLED=1 go test -short -skip "$large|$models" -json -race -trimpath -vet=off -ldflags='-s -w' -p $((2 * $(getconf _NPROCESSORS_ONLN))) \

@@ -49,7 +49,7 @@ tests() {
   fi
   # Those that take longest come first, so that nobody waits for one of them alone in the end.
   local slow='test/controlplane controlplane/internal/console sidecar/internal/simulation test/sidecar test/fleet test/contract
-    test/examples test/sdk test/jstest sidecar sdk/cmd/sluice sidecar/internal/eventlog/pebblelog
+    test/examples test/sdk test/jstest sidecar bench/scenarios sdk/cmd/sluice sidecar/internal/eventlog/pebblelog
     sidecar/internal/eventlog/mongolog/bubbletest deploy/deploytest controlplane sidecar/internal/outbox sidecar/internal/quota'
   local package packages
   packages=$(go list -e work | grep -vxF "${WITHOUT:-}")
