@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -102,17 +103,31 @@ func bulk(ctx context.Context, coll *mongo.Collection, writes []*write, upsert b
 	}
 	for _, of := range failed.WriteErrors {
 		w := writes[of.Index]
-		switch of.Code {
-		case codeDuplicateKey:
-			w.err = &violation{indexOf(of.Message)}
+		if w.err = outcome(of.Code, of.Message); of.Code == codeDuplicateKey {
 			met = append(met, w)
-		case codeDocumentValidation, codeDocumentTooLarge:
-			w.err = &refusal{fmt.Errorf("MongoDB does not store the document: %s", of.Message)}
-		default:
-			w.err = fmt.Errorf("MongoDB does not store the document: %s", of.Message)
 		}
 	}
 	return met
+}
+
+// interrupted are the codes of writes that the state of the server has ended, whatever the document: HostUnreachable,
+// HostNotFound, LockTimeout, MaxTimeMSExpired, NetworkTimeout, ShutdownInProgress, WriteConflict, PrimarySteppedDown,
+// ExceededTimeLimit, SocketException, NotWritablePrimary, InterruptedAtShutdown, Interrupted,
+// InterruptedDueToReplStateChange, NotPrimaryNoSecondaryOk and NotPrimaryOrSecondary.
+var interrupted = []int{6, 7, 24, 50, 89, 91, 112, 189, 262, 9001, 10107, 11600, 11601, 11602, 13435, 13436}
+
+// outcome is the error of an event whose document was not written, given MongoDB's.
+func outcome(code int, message string) error {
+	err := fmt.Errorf("MongoDB does not store the document: %s", message)
+	switch {
+	case code == codeDuplicateKey:
+		return &violation{indexOf(message)}
+	case code == codeDocumentValidation, code == codeDocumentTooLarge:
+		return &refusal{err}
+	case slices.Contains(interrupted, code):
+		return &unavailable{err}
+	}
+	return err
 }
 
 // indexOf is the name of the index in the message of a duplicate key error; the message itself
