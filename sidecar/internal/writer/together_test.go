@@ -3,6 +3,7 @@ package writer_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -41,6 +42,36 @@ func newTogether(change func(*writer.Bounds)) (*writer.Writer, *groupLog) {
 	log, bounds := &groupLog{fakeLog: newFakeLog(), gate: make(chan struct{})}, writer.DefaultBounds()
 	change(&bounds)
 	return writer.New(writer.Config{Log: log, Together: true, Bounds: bounds}), log
+}
+
+// slowReceiver lets all others run before it takes an outcome.
+type slowReceiver struct{ told []int }
+
+func (r *slowReceiver) Completed(index int, _ eventlog.Outcome) {
+	synctest.Wait()
+	r.told = append(r.told, index)
+}
+
+// TestOutcomesAreToldInOrder: the next batch of a partition is not appended before the outcomes of the last are told.
+func TestOutcomesAreToldInOrder(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := writer.New(writer.Config{Log: newFakeLog(), Together: together, Bounds: writer.DefaultBounds()})
+			to := new(slowReceiver)
+			for i := range 4 {
+				it := item(fmt.Sprint(i), 0, nil, i)
+				it.Receiver = to
+				require.NoError(t, w.Enqueue("t", 0, it))
+				for range 100 {
+					runtime.Gosched() // until its outcome is being told
+				}
+			}
+			w.Stop(context.Background())
+			if !slices.IsSorted(to.told) || len(to.told) != 4 {
+				t.Errorf("together %v: told %v", together, to.told)
+			}
+		})
+	}
 }
 
 // The events of all partitions that wait go into one append, those of each partition in order.

@@ -204,7 +204,6 @@ type part struct {
 	items []Item
 	bytes int
 	span  *tracing.Batch
-	more  bool // waits in the queue
 }
 
 // take moves the batches of queues that wait into an append. None ends the goroutine.
@@ -251,15 +250,15 @@ func (w *Writer) append(a *group) {
 		p, b := &a.parts[i], &a.batches[i]
 		p.span.End(b.Outcomes)
 		w.bytes.Add(-int64(p.bytes))
-		p.more = p.queue.appended(took)
 		w.cfg.Notifier.Appended(b.Topic, b.Partition, b.Records, b.Outcomes)
 		for k, it := range p.items {
 			it.Receiver.Completed(it.Index, b.Outcomes[k])
 		}
 	}
+	// Only now may another append have the queue's next batch, so that outcomes and events are told in order.
 	for i := range a.parts {
-		if p := &a.parts[i]; p.more {
-			w.ready.add(p.queue, true)
+		if q := a.parts[i].queue; q.appended(took) {
+			w.ready.add(q, true)
 		}
 	}
 	a.parts, a.items, a.records, a.batches = emptied(a.parts), emptied(a.items), emptied(a.records), emptied(a.batches)
