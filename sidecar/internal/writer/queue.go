@@ -62,8 +62,8 @@ func (q *queue) pop(dst []Item, b Bounds) (_ []Item, size int) {
 // keepItems is how large an empty queue may stay allocated.
 const keepItems = 256
 
-// appended adds the duration of a finished batch to the estimate. more says that the queue waits for the next append.
-func (q *queue) appended(took time.Duration) (more bool) {
+// appended adds the duration of a finished batch to the estimate.
+func (q *queue) appended(took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	per := took / time.Duration(q.inflight)
@@ -72,6 +72,12 @@ func (q *queue) appended(took time.Duration) (more bool) {
 		q.perEvent = per
 	}
 	q.perEvent += (per - q.perEvent) / 8
+}
+
+// release lets another append have the next batch. more says that the queue waits for it.
+func (q *queue) release() (more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.busy = len(q.items) > 0
 	return q.busy
 }

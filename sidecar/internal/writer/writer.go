@@ -250,6 +250,7 @@ func (w *Writer) append(a *group) {
 		p, b := &a.parts[i], &a.batches[i]
 		p.span.End(b.Outcomes)
 		w.bytes.Add(-int64(p.bytes))
+		p.queue.appended(took)
 		w.cfg.Notifier.Appended(b.Topic, b.Partition, b.Records, b.Outcomes)
 		for k, it := range p.items {
 			it.Receiver.Completed(it.Index, b.Outcomes[k])
@@ -257,7 +258,7 @@ func (w *Writer) append(a *group) {
 	}
 	// Only now may another append have the queue's next batch, so that outcomes and events are told in order.
 	for i := range a.parts {
-		if q := a.parts[i].queue; q.appended(took) {
+		if q := a.parts[i].queue; q.release() {
 			w.ready.add(q, true)
 		}
 	}
