@@ -10,42 +10,40 @@ import (
 	"regexp"
 )
 
-// makeNPM packs the client for JavaScript, with the version of the release. Its folder is left as it is, but for what it builds.
+// makeNPM packs the client for JavaScript, with the version of the release. It is built in a folder of its own: the checkout's may be
+// in use, or be built by somebody else at the same time.
 func (r *release) makeNPM(ctx context.Context) error {
 	source, dir := filepath.Join(r.root, "sdk/js"), filepath.Join(r.work, "js")
-	if _, err := os.Stat(filepath.Join(source, "node_modules")); err != nil {
-		if _, err := command(ctx, source, nil, "npm", "ci", "--no-audit", "--no-fund"); err != nil {
-			return err
-		}
-	}
-	if _, err := command(ctx, source, nil, "npm", "run", "build"); err != nil {
+	if err := os.CopyFS(filepath.Join(dir, "src"), os.DirFS(filepath.Join(source, "src"))); err != nil {
 		return err
 	}
-	about, err := os.ReadFile(filepath.Join(source, "package.json"))
-	if err != nil {
-		return err
-	}
-	about = bytes.Replace(about, []byte(`"version": "0.0.0"`), fmt.Appendf(nil, `"version": %q`, r.number()), 1)
-	if !bytes.Contains(about, []byte(r.number())) {
-		return errors.New("sdk/js/package.json has another version than 0.0.0, which the release replaces")
-	}
-	if err := os.CopyFS(filepath.Join(dir, "dist"), os.DirFS(filepath.Join(source, "dist"))); err != nil {
-		return err
-	}
-	for from, name := range map[string]string{filepath.Join(r.root, "LICENSE"): "LICENSE", filepath.Join(source, "README.md"): "README.md"} {
-		text, err := os.ReadFile(from)
+	for name, from := range map[string]string{
+		"LICENSE": r.root, "README.md": source, "package.json": source, "package-lock.json": source, "tsconfig.json": source, "build.mjs": source,
+	} {
+		text, err := os.ReadFile(filepath.Join(from, name))
 		if err != nil {
 			return err
+		}
+		if name == "package.json" {
+			text = bytes.Replace(text, []byte(`"version": "0.0.0"`), fmt.Appendf(nil, `"version": %q`, r.number()), 1)
+			if !bytes.Contains(text, []byte(r.number())) {
+				return errors.New("sdk/js/package.json has another version than 0.0.0, which the release replaces")
+			}
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
 			return err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "package.json"), about, 0o644); err != nil {
-		return err
+	for _, args := range [][]string{
+		{"ci", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"},
+		{"run", "build"},
+		{"pack", "--ignore-scripts", "--pack-destination", r.dist},
+	} {
+		if _, err := command(ctx, dir, nil, "npm", args...); err != nil {
+			return err
+		}
 	}
-	_, err = command(ctx, dir, nil, "npm", "pack", "--ignore-scripts", "--pack-destination", r.dist)
-	return err
+	return nil
 }
 
 var chartVersion = regexp.MustCompile(`(?m)^(version|appVersion):.*$`)
