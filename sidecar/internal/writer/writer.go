@@ -145,7 +145,7 @@ func (r *ready) add(q *queue, together bool) (start bool) {
 }
 
 // queue finds or makes the queue and, without an error, raises busy for the caller, so that Stop
-// cannot pass between the check and the start of a drain.
+// cannot pass between the check and the start of an append.
 func (w *Writer) queue(k partitionKey) (*queue, error) {
 	w.mu.RLock()
 	q, stopped := w.queues[k], w.stopped
