@@ -159,3 +159,20 @@ func BenchmarkAppendDecimal(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkDecodeEvents decodes a frame of 100 events of 256 bytes.
+func BenchmarkDecodeEvents(b *testing.B) {
+	e := &wire.Event{ID: "0197c6a2-7e6b-7cc0-9a51-0242ac120002", TS: 1723140000000, Topic: "orders.created", Partition: 3, Seq: 1042,
+		Payload: []byte(`{"t0":1723140000000000000,"pad":"` + strings.Repeat("x", 221) + `"}`)}
+	frame := AppendEventsStart(nil, e.Topic, "billing")
+	for range 100 {
+		frame = AppendEventsItem(frame, AppendEventJSON, e, 1, 30000)
+	}
+	frame = AppendEventsEnd(frame)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := DecodeReply(frame); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -233,7 +233,7 @@ func (it *item) decode(allowed uint, lim wire.Limits) (p wire.PublishItem) {
 	if p.Err = checkMembers(it.unknown, it.given(), allowed, frameMembers); p.Err != nil {
 		return p
 	}
-	p.Event.Payload, p.Event.Binary, p.Err = it.decodePayload(lim)
+	p.Event.Payload, p.Event.Binary, p.Err = decodePayload(&it.payload, &it.payload64, lim)
 	if p.Err != nil || !it.optsValue.given() {
 		return p
 	}
@@ -245,17 +245,18 @@ func (it *item) decode(allowed uint, lim wire.Limits) (p wire.PublishItem) {
 	return p
 }
 
-func (it *item) decodePayload(lim wire.Limits) (payload []byte, binary bool, err *wire.Error) {
+// decodePayload reads an event's payload, of which one of both forms is given.
+func decodePayload(plain, base64 *value, lim wire.Limits) (payload []byte, binary bool, err *wire.Error) {
 	switch {
-	case it.payload.given() && it.payload64.given():
+	case plain.given() && base64.given():
 		return nil, false, wire.Errorf(wire.BadRequest, "give either payload or payload_base64, not both")
-	case it.payload64.given():
-		payload, err = base64Field("payload_base64", &it.payload64, lim)
+	case base64.given():
+		payload, err = base64Field("payload_base64", base64, lim)
 		return payload, true, err
-	case it.payload.kind == 0:
+	case plain.kind == 0:
 		return nil, false, wire.Errorf(wire.BadRequest, "payload is missing: give payload (any JSON value) or payload_base64")
 	}
-	payload, err = it.payload.payload(lim)
+	payload, err = plain.payload(lim)
 	return payload, false, err
 }
 

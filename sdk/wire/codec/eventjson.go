@@ -181,8 +181,7 @@ func (m *eventMembers) decode() (wire.Event, *wire.Error) {
 	e.Tags = r.texts("tags", &m.tags, math.MaxInt, anyString)
 	e.CausedBy = r.texts("caused_by", &m.causedBy, math.MaxInt, anyString)
 	if r.err == nil {
-		it := item{payload: m.payload, payload64: m.payload64}
-		e.Payload, e.Binary, r.err = it.decodePayload(unlimited)
+		e.Payload, e.Binary, r.err = decodePayload(&m.payload, &m.payload64, unlimited)
 	}
 	return e, r.err
 }

@@ -174,10 +174,18 @@ func FuzzParseEvent(f *testing.F) {
 func FuzzDecodeReply(f *testing.F) {
 	f.Add(AppendEvent(nil, "t", "g", AppendEventJSON, fullEvent(), 1, 5))
 	f.Add([]byte(`{"op":"OK","results":[{"id":"a","seq":1},{"code":"conflict","msg":"m","fields":[{"field":"f"},1]},2]}`))
+	for _, frame := range usualFrames(fullEvent(), &wire.Event{ID: "x", Topic: "u", Binary: true, Payload: []byte{0}, Spooled: true}) {
+		f.Add(frame)
+		f.Add(bytes.ReplaceAll(frame, []byte("1"), []byte("01"))) // no number
+	}
 	f.Add([]byte(`{"op":"EVENTS","events":[{"event":{"id":"a","payload":1},"ctx":{"attempt":1}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if r, err := DecodeReply(text); err == nil && (r == nil || r.Op == "") {
+		r, err := decodeAnyReply(text)
+		if err == nil && (r == nil || r.Op == "") {
 			t.Fatalf("%q: %+v", text, r)
+		}
+		if usual := decodeUsual(text); usual != nil && (err != nil || !reflect.DeepEqual(usual, r)) {
+			t.Fatalf("%q: the usual way gives\n%+v, the general one\n%+v (%v)", text, usual, r, err)
 		}
 		ParseErrorBody(500, text)
 	})
