@@ -5,8 +5,7 @@
 // so that the order of keys is that of revisions; the value is the commit as JSON. A commit is one
 // transaction, which bbolt syncs before it acknowledges it: a kill leaves all of it or nothing.
 // Bucket "sidecars" has the roster: a JSON object for each key. Bucket "secrets" has the secrets. Bucket "usage" has a JSON
-// object for each day and control plane. sum.go
-// and acked.go say how damage is noticed.
+// object for each day and control plane. pages.go, sum.go and acked.go say how damage is noticed.
 package boltstore
 
 import (
@@ -128,7 +127,7 @@ func (s *Store) write(by func(func(tx *bbolt.Tx) error) error, change func(tx *b
 	var number int
 	err := by(func(tx *bbolt.Tx) error {
 		number = tx.ID()
-		return change(tx)
+		return errors.Join(change(tx), seal(tx))
 	})
 	if err == nil {
 		s.acked.note(number)
@@ -226,8 +225,10 @@ func (s *Store) Close() error {
 }
 
 func key(revision int64) []byte {
-	return binary.BigEndian.AppendUint64(nil, uint64(revision))
+	return bigEndian(uint64(revision))
 }
+
+func bigEndian(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
 // lastOf returns the highest revision; 0: there is none.
 func lastOf(commits *bbolt.Bucket) int64 {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"syscall"
 	"time"
@@ -65,27 +64,28 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// examine reads the whole file before it is written to, and returns the highest revision. bbolt
-// panics, or reads what is not there, where a page is damaged.
+// examine reads the whole file before it is written to, and returns the highest revision.
 func (s *Store) examine(path string) (last int64, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = errors.New("it is damaged: a page cannot be read; restore it from a backup")
-		}
-	}()
 	db, err := openFile(path, true)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	info, err := os.Stat(path)
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil {
 		return 0, err
 	}
 	err = db.View(func(tx *bbolt.Tx) error {
 		if info.Size() < tx.Size() {
 			return fmt.Errorf("it has %d bytes of %d; restore it from a backup", info.Size(), tx.Size())
+		}
+		if err := checkPages(file, tx); err != nil {
+			return fmt.Errorf("%w; restore it from a backup", err)
 		}
 		if err := inspect(tx); err != nil {
 			return err
@@ -170,7 +170,8 @@ func initialize(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	return tx.Bucket(metaBucket).Put(formatKey, strconv.AppendInt(nil, store.Format, 10))
+	meta := tx.Bucket(metaBucket)
+	return errors.Join(meta.Put(formatKey, strconv.AppendInt(nil, store.Format, 10)), meta.Put(sumKey, bigEndian(0)), seal(tx))
 }
 
 // inspect refuses a file of another program or format.

@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -11,8 +12,12 @@ import (
 
 // The sum is the exclusive or of a hash of each entry of the store's buckets, in "meta" under "sum".
 // A change of an entry changes it in the same transaction. bbolt has a checksum of its first pages
-// alone: with the sum, a start notices an entry that was changed, or is not found any more.
-var sumKey = []byte("sum")
+// alone: with the sum, a start notices an entry that was changed, or is not found any more. Beside it
+// is the number of the transaction: a page of an earlier one, which has the earlier sum, has another.
+var (
+	sumKey         = []byte("sum")
+	transactionKey = []byte("transaction")
+)
 
 // errDamaged says that the file does not have what was written to it.
 var errDamaged = errors.New("it is damaged")
@@ -20,7 +25,7 @@ var errDamaged = errors.New("it is damaged")
 func hash(bucket, key, value []byte) uint64 {
 	h := sha256.New()
 	for _, part := range [][]byte{bucket, key, value} {
-		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // a hash does not fail
+		_, _ = h.Write(bigEndian(uint64(len(part)))) // a hash does not fail
 		_, _ = h.Write(part)
 	}
 	return binary.BigEndian.Uint64(h.Sum(nil))
@@ -29,10 +34,7 @@ func hash(bucket, key, value []byte) uint64 {
 // put sets an entry; nil removes it.
 func put(tx *bbolt.Tx, bucket, key, value []byte) error {
 	meta, b := tx.Bucket(metaBucket), tx.Bucket(bucket)
-	var sum uint64
-	if stored := meta.Get(sumKey); len(stored) == 8 {
-		sum = binary.BigEndian.Uint64(stored)
-	}
+	sum := binary.BigEndian.Uint64(meta.Get(sumKey))
 	if old := b.Get(key); old != nil {
 		sum ^= hash(bucket, key, old)
 	}
@@ -43,10 +45,15 @@ func put(tx *bbolt.Tx, bucket, key, value []byte) error {
 		sum ^= hash(bucket, key, value)
 		err = b.Put(key, value)
 	}
-	return errors.Join(err, meta.Put(sumKey, binary.BigEndian.AppendUint64(nil, sum)))
+	return errors.Join(err, meta.Put(sumKey, bigEndian(sum)))
 }
 
-// verify reads every entry, and looks each up.
+// seal ends a transaction.
+func seal(tx *bbolt.Tx) error {
+	return tx.Bucket(metaBucket).Put(transactionKey, bigEndian(uint64(tx.ID())))
+}
+
+// verify reads every entry.
 func verify(tx *bbolt.Tx) error {
 	var sum uint64
 	for _, name := range buckets {
@@ -55,9 +62,6 @@ func verify(tx *bbolt.Tx) error {
 			return fmt.Errorf("%w: the bucket of %s is missing", errDamaged, name)
 		}
 		err := b.ForEach(func(key, value []byte) error {
-			if b.Get(key) == nil {
-				return fmt.Errorf("%w: an entry of %s is not found", errDamaged, name) // its key in a page above is another one
-			}
 			sum ^= hash(name, key, value)
 			return nil
 		})
@@ -65,8 +69,10 @@ func verify(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	stored := tx.Bucket(metaBucket).Get(sumKey)
-	if len(stored) != 8 && (stored != nil || sum != 0) || len(stored) == 8 && binary.BigEndian.Uint64(stored) != sum {
+	switch meta := tx.Bucket(metaBucket); {
+	case !bytes.Equal(meta.Get(transactionKey), bigEndian(uint64(tx.ID()))):
+		return fmt.Errorf("%w: a page is of another transaction", errDamaged)
+	case !bytes.Equal(meta.Get(sumKey), bigEndian(sum)):
 		return fmt.Errorf("%w: its checksum is wrong", errDamaged)
 	}
 	return nil
