@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -95,30 +94,43 @@ func TestPowerFailuresWhileSegmentsAreMerged(t *testing.T) {
 		most = 40
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
-	var after []*vfs.MemFS
-	var merging bool
+	crashes := make(chan *vfs.MemFS) // one at a time: each is as large as the disk
+	taken, merging, opened := 0, false, false
 	var mu sync.Mutex // Pebble has goroutines of its own
 	moments := errorfs.InjectorFunc(func(op errorfs.Op) error {
 		mu.Lock()
 		defer mu.Unlock()
 		merging = merging || strings.HasSuffix(op.Path, ".merged")
-		if merging && len(after) < most {
-			after = append(after, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng}))
+		if merging && !opened && taken < most {
+			taken++
+			crashes <- disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
 		}
 		return nil
 	})
-	l := mustOpen(t, Options{Dir: "data", FS: errorfs.Wrap(disk, moments)})
+	var l *Log
+	var err error
+	go func() {
+		defer close(crashes)
+		l, err = Open(Options{Dir: "data", FS: errorfs.Wrap(disk, moments), Logger: quiet})
+		mu.Lock()
+		defer mu.Unlock()
+		opened = true
+	}()
+	defer func() {
+		for range crashes { // where a check has failed
+		}
+	}()
+	for crash := range crashes {
+		for range 2 {
+			l := mustOpen(t, Options{Dir: "data", FS: crash})
+			wantNumbered(t, l, n)
+			require.NoError(t, l.Close())
+		}
+	}
+	require.NoError(t, err)
 	wantNumbered(t, l, n)
 	require.NoError(t, l.Close())
 	if files := segmentFiles(t, disk); !merging || files > 10 {
 		t.Fatalf("%d files are left", files)
-	}
-	for crash := range slices.Values(after) {
-		for range 2 {
-			l, err := Open(Options{Dir: "data", FS: crash, Logger: quiet})
-			require.NoError(t, err)
-			wantNumbered(t, l, n)
-			require.NoError(t, l.Close())
-		}
 	}
 }
