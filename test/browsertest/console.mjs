@@ -17,6 +17,12 @@ async function reset() {
   await api('DELETE', `/v1/policies/${glob}`);
 }
 
+// cells are the texts of a row, once it is there.
+async function cells(row) {
+  await row.waitFor();
+  return (await row.locator('td').allInnerTexts()).map(t => t.trim());
+}
+
 const row = name => page.getByRole('row').filter({has: page.getByRole('link', {name, exact: true})});
 
 // number reads a rate as the page writes it.
@@ -113,7 +119,7 @@ test('a limit is changed, arrives everywhere, acts, and is rolled back', async (
   await field('publish.burst').fill('20');
   await button('Review 2 changes…').click();
   const line = dialog().getByRole('row').filter({hasText: 'publish.rate'});
-  assert.deepEqual((await line.locator('td').allInnerTexts()).map(t => t.trim()), ['100', '20']);
+  assert.deepEqual(await cells(line), ['100', '20']);
   await button('Save', dialog()).click();
   await everyone();
   assert.equal((await get()).publish.rate, 20);
@@ -142,7 +148,7 @@ test('a change is reviewed: what it would have refused, and why it is made', asy
   await field('publish.rate').fill('20');
   await button('Review 1 change…').click();
   const effects = dialog().getByRole('region', {name: 'What it would have done'});
-  const [published, before, after] = (await effects.getByRole('row').filter({hasText: topic}).locator('td').allInnerTexts())
+  const [published, before, after] = (await cells(effects.getByRole('row').filter({hasText: topic})))
     .map(t => Number(t.split(' ')[0].replaceAll(',', '')));
   assert.ok(published > after && after > before && before > 0, `${published} published, ${before} refused, then ${after}`);
   await dialog().getByLabel('Reason, for the audit log').fill('the bank is slow');
@@ -220,7 +226,7 @@ test('a group that a policy pauses is shown, and resumed, limited and paused aga
   await group.getByLabel('In flight').fill('200');
   await button('Review 2 changes…').click();
   const line = dialog().getByRole('row').filter({hasText: 'groups.mail.v2.paused'});
-  assert.deepEqual((await line.locator('td').allInnerTexts()).map(t => t.trim()), [`true (from ${glob})`, 'false']);
+  assert.deepEqual(await cells(line), [`true (from ${glob})`, 'false']);
   await button('Save', dialog()).click();
   await everyone();
   assert.deepEqual((await get()).groups, {'mail.v2': {paused: false, max_inflight: 200}});
