@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -172,6 +173,18 @@ func BenchmarkDecodeEvents(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := DecodeReply(frame); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkDecodeAck decodes the ACK of 100 events.
+func BenchmarkDecodeAck(b *testing.B) {
+	ids := slices.Repeat([]string{"0197c6a2-7e6b-7cc0-9a51-0242ac120002"}, 100)
+	frame := AppendAck(nil, "17", "orders.created", "billing", ids...)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := DecodeRequest(frame, wire.DefaultLimits()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/base64"
 	"slices"
 	"unicode/utf8"
@@ -123,6 +124,9 @@ func (r *Request) fillSettle(in *memberReader, f *frame) {
 	r.checkSubscription(in)
 	if r.Group == "" {
 		in.fail("group is missing")
+	}
+	if bytes.IndexByte(f.ids.raw, ',') > 0 {
+		in.arena.Grow(len(f.ids.raw)) // one allocation for all ids, which live until the answer
 	}
 	r.IDs = in.texts("ids", &f.ids, wire.MaxSettleIDs, checkID)
 	if f.id.given() {

@@ -272,6 +272,7 @@ func TestRequestKeepsNothingOfItsFrame(t *testing.T) {
 func TestDecodingAllocates(t *testing.T) {
 	for text, most := range map[string]float64{
 		`{"op":"ACK","topic":"t","group":"g","ids":["a"],"corr":"1"}`:                           2,
+		`{"op":"ACK","topic":"t","group":"g","ids":["c0ffee-1","c0ffee-2","c0ffee-3"]}`:         3,
 		`{"op":"PUBLISH","topic":"t","opts":{"id":"a","key":"k"},"payload":{"n":1},"corr":"1"}`: 4,
 	} {
 		frame := []byte(text)

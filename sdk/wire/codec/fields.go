@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
@@ -113,6 +114,9 @@ func (r *memberReader) texts(name string, v *value, most int, check func(field, 
 	if v.kind != '[' {
 		r.fail("%s must be an array of strings", name)
 		return nil
+	}
+	if quoted := bytes.Count(v.raw, []byte{'"'}) / 2; quoted > 0 { // an escaped quote counts, too
+		list = make([]string, 0, min(quoted, most))
 	}
 	s := scanner{b: v.raw}
 	_ = s.elements(func() *SyntaxError { // scanned before: this finds no fault
