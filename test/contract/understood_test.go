@@ -68,6 +68,13 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 		bad("PUT "+topic+"?partitions=3", "", "partitions"),
 		bad("PUT "+topic+"/groups/g/cursor?dryRun=1", `{"from":"earliest"}`, "dry_run"),
 		bad("PUT "+topic+"/groups/g/cursor", `{"from":"ts","timestamp":1}`, "timestamp"),
+		bad("PUT "+topic+"/groups/g/cursor", `{"from":"earliest","ts":1}`, "ts goes with from ts, and from is earliest"),
+		bad("PUT "+topic+"/groups/g/cursor?dry_run=1", `{"from":"ts","ts":1,"afterId":"x"}`, "afterId"),
+		bad("PUT "+topic+"/groups/g/cursor", `{"from":"latest","positions":{"0":1}}`, "positions"),
+		bad("POST "+topic+"/groups/g/pull", `{"opts":{"positions":{"0":1}}}`, "positions goes with from positions, and from is missing"),
+		bad("GET "+topic+"/stream?ts=1", "", "ts"),
+		bad("GET "+topic+"/stream?from=ts&ts=1&afterId=x", "", "afterId"),
+		bad("GET "+topic+"/stream?positions={}", "", "positions"),
 		bad("POST "+topic+"/events?id=x", "1", "id"),
 		bad("POST "+topic+"/events", "1", "Sluice-Key", "Sluice-Kee: k"),
 		bad("POST "+topic+"/events", "1", "Sluice-Deliver-At", "Sluice-Deliver-Att: 1"),
@@ -93,6 +100,8 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	answers(t, s.ReplayURL(), []call{
 		bad("GET /replay?topic=one.known&offset=1", "", "offset"),
 		bad("GET /replay?topic=one.known&afterID=x", "", "afterId"),
+		bad("GET /replay?topic=one.known&ts=1", "", "ts"),
+		bad("GET /replay?topic=one.known&from=ts&ts=1&afterId=x", "", "afterId"),
 		bad("GET /export?topic=one.known&from=1", "", "fromTs"),
 		bad("GET /export?topic=one.known&partial=yes", "", "partial"),
 	})
@@ -109,6 +118,8 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 		`{"op":"PUBLISH","topic":"one.known","payload":1,"opts":{"Key":"k"}}`:             "key",
 		`{"op":"PUBLISH","topic":"one.known","payload":1,"opts":{"ttl":1}}`:               "ttl_ms",
 		`{"op":"SUBSCRIBE","topic":"one.known","opts":{"max_inflight":1}}`:                "maxInflight",
+		`{"op":"SUBSCRIBE","topic":"one.known","opts":{"from":"earliest","afterId":"x"}}`: "afterId",
+		`{"op":"SUBSCRIBE","topic":"one.known","opts":{"ts":1}}`:                          "ts",
 		`{"op":"SUBSCRIBE","topic":"one.known","groups":"g"}`:                             "group",
 		`{"op":"SUBSCRIBE","topic":"one.known","opts":{"filter":{"headers":{"a":"b"}}}}`:  "header",
 		`{"op":"UNSUBSCRIBE","topic":"one.known","opts":{}}`:                              "opts",
@@ -216,4 +227,27 @@ func TestHTTP10(t *testing.T) {
 			t.Errorf("%s: %v %.200s", c.path, err, text)
 		}
 	}
+}
+
+// "The sentence says what was wrong": which of topic, group and event is not there.
+func TestWhatIsNotThereIsNamed(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	s.put(t, "one.named", "x", "1")
+	none := func(request, says string) call { return call{request, `{"from":"earliest"}`, nil, 404, says} }
+	answers(t, s.URL(), []call{
+		none("PUT /v1/topics/one.named/groups/nobody/cursor", `there is no group \"nobody\" of topic \"one.named\"`),
+		none("PUT /v1/topics/one.nowhere/groups/g/cursor?dry_run=1", `there is no topic \"one.nowhere\"`),
+	})
+	none = func(request, says string) call { return call{request, "", nil, 404, says} }
+	answers(t, s.URL(), []call{
+		none("GET /v1/topics/one.nowhere", `there is no topic \"one.nowhere\"`),
+		none("GET /v1/topics/one.nowhere/latest", `there is no topic \"one.nowhere\"`),
+		none("GET /v1/topics/one.named/groups/nobody", `there is no group \"nobody\" of topic \"one.named\"`),
+		none("GET /v1/topics/one.named/events/y", `\"y\"`),
+		none("DELETE /v1/topics/one.nowhere", `there is no topic \"one.nowhere\"`),
+		none("DELETE /v1/topics/one.named/groups/nobody", `there is no group \"nobody\" of topic \"one.named\"`),
+		none("DELETE /v1/topics/one.named/events?id=y", `there is no event \"y\" of topic \"one.named\"`),
+		none("DELETE /v1/topics/one.named/scheduled/y", `\"y\"`),
+	})
 }

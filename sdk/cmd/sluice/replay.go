@@ -112,7 +112,7 @@ func (r *replayCommand) start() (from string, ts *int64, err error) {
 	if ms, ok := parseMoment(r.From, time.Now()); ok {
 		from, ts = wire.FromTS, &ms
 	}
-	if bad := codec.CheckFrom(from, ts, r.AfterID); bad != nil || from == wire.FromTS && ts == nil {
+	if codec.CheckFrom(&wire.SubscribeOptions{From: from, TS: ts, AfterID: r.AfterID}) != nil {
 		return "", nil, program.Usagef("--from %s: write earliest, or afterId with --after-id, or a time: %s", r.From, momentForms)
 	}
 	return from, ts, nil

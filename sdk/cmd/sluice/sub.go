@@ -79,15 +79,19 @@ func (s *subCommand) Run(ctx context.Context, app *program.App, c *client) error
 }
 
 func (s *subCommand) options() ([]option.Subscribe, error) {
-	var positions map[int]uint64
-	var bad *wire.Error
-	if s.From == wire.FromPositions {
-		positions, bad = codec.ParsePositions([]byte(s.Positions))
-	} else {
-		bad = codec.CheckFrom(s.From, nil, s.AfterID)
-	}
+	start := wire.SubscribeOptions{From: s.From, AfterID: s.AfterID}
 	ms, isTime := parseMoment(s.From, time.Now())
-	if bad != nil && !isTime {
+	if isTime {
+		start.From, start.TS = wire.FromTS, &ms
+	}
+	var bad *wire.Error
+	if s.Positions != "" {
+		start.Positions, bad = codec.ParsePositions([]byte(s.Positions))
+	}
+	if bad == nil {
+		bad = codec.CheckFrom(&start)
+	}
+	if bad != nil {
 		return nil, program.Usagef("--from %s: %s (--after-id, --positions)", s.From, bad.Msg)
 	}
 	if s.Ack == "manual" && s.Group == "" {
@@ -102,7 +106,7 @@ func (s *subCommand) options() ([]option.Subscribe, error) {
 	case s.From == wire.FromAfterID:
 		opts = append(opts, option.AfterID(s.AfterID))
 	case s.From == wire.FromPositions:
-		opts = append(opts, option.FromPositions(positions))
+		opts = append(opts, option.FromPositions(start.Positions))
 	}
 	if s.Ack == "manual" {
 		// An event that gets no ack by hand in time is to be shown again.

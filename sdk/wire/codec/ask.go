@@ -78,9 +78,12 @@ func AppendSubscribe(dst []byte, corr, topic, group string, o *wire.SubscribeOpt
 func appendOpts(dst []byte, o *wire.SubscribeOptions) []byte {
 	w := memberWriter{dst: append(dst, '{')}
 	w.text("from", o.From)
-	w.whole("ts", o.TS)
-	w.text("afterId", o.AfterID)
-	if o.From == wire.FromPositions {
+	switch o.From { // a place beside another from is refused
+	case wire.FromTS:
+		w.whole("ts", o.TS)
+	case wire.FromAfterID:
+		w.text("afterId", o.AfterID)
+	case wire.FromPositions:
 		w.dst = AppendPositions(w.name("positions"), o.Positions)
 	}
 	w.int("maxInflight", o.MaxInflight)

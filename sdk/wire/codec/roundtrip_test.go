@@ -103,7 +103,7 @@ func TestRequestsRoundTrip(t *testing.T) {
 	e.Partition, e.Seq = 0, 0
 	bytesOnly := wire.Event{Topic: "u", Binary: true, Payload: []byte{1}}
 	n, many, yes, k := int64(5), 7, true, ""
-	opts := wire.SubscribeOptions{From: wire.FromTS, TS: &n, AfterID: "a", MaxInflight: &many, AckTimeoutMS: &n, MaxAttempts: &many,
+	opts := wire.SubscribeOptions{From: wire.FromTS, TS: &n, MaxInflight: &many, AckTimeoutMS: &n, MaxAttempts: &many,
 		MaxBatch: &many, Ordered: &yes,
 		ExactlyOnce: true, DedupeTTLMS: &n, AutoAck: true, Rebalance: true, Filter: &wire.Filter{Key: &k, Tag: &k,
 			Headers: wire.Headers{{Name: "a", Value: "b"}}}}

@@ -1,6 +1,10 @@
 package codec
 
-import "github.com/sluice-bus/sluice/sdk/wire"
+import (
+	"cmp"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
 
 // options reads the opts of a SUBSCRIBE or a pull, of which those in the set allowed are.
 func (r *memberReader) options(o *wire.SubscribeOptions, it *item, allowed uint, lim wire.Limits) {
@@ -16,15 +20,10 @@ func (r *memberReader) options(o *wire.SubscribeOptions, it *item, allowed uint,
 	o.From = r.text("from", &in.from)
 	o.TS = r.optionalNumber("ts", &in.ts, 0, wire.MaxTS)
 	o.AfterID = r.id("afterId", &in.afterID)
-	if r.err == nil && o.From == wire.FromPositions {
-		if in.positions.given() {
-			o.Positions, r.err = ParsePositions(in.positions.raw)
-		} else {
-			_, r.err = PositionsOf(nil)
-		}
-	} else {
-		r.check(CheckFrom(o.From, o.TS, o.AfterID))
+	if r.err == nil && in.positions.given() {
+		o.Positions, r.err = ParsePositions(in.positions.raw)
 	}
+	r.check(CheckFrom(o))
 	o.MaxInflight = r.count("maxInflight", &in.maxInflight, wire.MaxInflight)
 	o.AckTimeoutMS = r.optionalNumber("ackTimeoutMs", &in.ackTimeoutMS, 1, wire.MaxAckTimeoutMS)
 	o.MaxAttempts = r.count("maxAttempts", &in.maxAttempts, wire.MaxDeliverAttempts)
@@ -43,24 +42,28 @@ func (r *memberReader) options(o *wire.SubscribeOptions, it *item, allowed uint,
 	o.Filter = r.filter(&in.filter, lim)
 }
 
-// CheckFrom checks how a start is given, except for positions: from one of the four other names or
-// absent, with the ts or afterId that it needs.
-func CheckFrom(from string, ts *int64, afterID string) *wire.Error {
-	switch from {
-	case "", wire.FromLatest, wire.FromEarliest:
-		return nil
-	case wire.FromTS:
-		if ts == nil {
-			return wire.Errorf(wire.BadRequest, "ts is missing: from ts needs it")
-		}
-		return nil
-	case wire.FromAfterID:
-		if afterID == "" {
-			return wire.Errorf(wire.BadRequest, "afterId is missing: from afterId needs it")
-		}
-		return nil
+// CheckFrom checks how a start is given: from one of the five names or absent, with the ts, afterId
+// or positions that it needs, and with no other, which would be ignored.
+func CheckFrom(o *wire.SubscribeOptions) *wire.Error {
+	switch o.From {
+	case "", wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID, wire.FromPositions:
+	default:
+		return wire.Errorf(wire.BadRequest, "from is %s; allowed are latest, earliest, ts, afterId and positions", shown(o.From))
 	}
-	return wire.Errorf(wire.BadRequest, "from is %s; allowed are latest, earliest, ts, afterId and positions", shown(from))
+	for _, place := range [...]struct {
+		name  string // which is the name in from, too
+		given bool
+	}{
+		{wire.FromTS, o.TS != nil}, {wire.FromAfterID, o.AfterID != ""}, {wire.FromPositions, o.Positions != nil},
+	} {
+		switch needed := place.name == o.From; {
+		case needed && !place.given:
+			return wire.Errorf(wire.BadRequest, "%s is missing: from %[1]s needs it", place.name)
+		case place.given && !needed:
+			return wire.Errorf(wire.BadRequest, "%s goes with from %[1]s, and from is %s", place.name, cmp.Or(o.From, "missing"))
+		}
+	}
+	return nil
 }
 
 func (r *memberReader) filter(v *value, lim wire.Limits) *wire.Filter {

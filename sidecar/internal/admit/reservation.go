@@ -3,6 +3,7 @@ package admit
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,8 @@ type reservation struct {
 	charges []limit.Charge // [1+2*i] and the next are those of topics[i], [1+2*len(topics)+j] is that of tenants[j]
 	// charged has for each item the index of its events charge; nil: each item uses its topic's.
 	charged []int
+	// connection is the connection's rate.
+	connection limit.Rate
 
 	// Most calls have one topic: these fields save allocations of slices.
 	one [1]destination
@@ -68,7 +71,8 @@ func (r *reservation) take(ctx context.Context, p *Publisher, c *Connection, pol
 	*r = reservation{}
 	r.name(items)
 	r.charges = append(r.few[:0], make([]limit.Charge, 1+2*len(r.topics))...)
-	c.bucket.Retune(c.rate(policies), now)
+	r.connection = c.rate(policies)
+	c.bucket.Retune(r.connection, now)
 	r.charges[0].Bucket = c.bucket
 	divided := false
 	for i := range r.topics {
@@ -195,15 +199,15 @@ func (r *reservation) patience() time.Duration {
 
 func (r *reservation) refusal(v limit.Verdict) *wire.Error {
 	whose, scope, unit := "this connection", "connection", "events"
-	rate, burst := "connection.rate", "connection.burst"
+	rate, burst, most := "connection.rate", "connection.burst", r.connection.PerSecond
 	if i := r.refusedTopic(v); i >= 0 {
 		d := &r.topics[i]
 		whose, scope = "topic "+d.name, "topic"
-		rate, burst = "publish.rate", "publish.burst"
+		rate, burst, most = "publish.rate", "publish.burst", d.policy.Publish.Rate
 		switch {
 		case v.Refused == 2*i+bytesCharge:
 			unit, rate = "bytes", "publish.bytes_per_second"
-			burst = rate
+			burst, most = rate, float64(d.policy.Publish.BytesPerSecond)
 		case d.policy.Publish.Per != "":
 			whose, scope = r.whose(v.Refused, d), "tenant"
 		case d.fleet:
@@ -214,12 +218,16 @@ func (r *reservation) refusal(v limit.Verdict) *wire.Error {
 		}
 	}
 	n := r.charges[v.Refused].N
+	if n == 1 {
+		unit = strings.TrimSuffix(unit, "s")
+	}
 	if v.OverBurst {
 		return wire.Errorf(wire.BadRequest,
 			"a publish of %d %s is larger than the burst of %s, which is %d (%s of the policy): send smaller batches",
 			n, unit, whose, v.Burst, burst)
 	}
-	e := wire.Errorf(wire.RateLimited, "the publish rate of %s is used up (%s of the policy): %d %s have to wait", whose, rate, n, unit)
+	e := wire.Errorf(wire.RateLimited, "the publish rate of %s is used up (%s of the policy, %s a second): this publish has %d %s",
+		whose, rate, strconv.FormatFloat(most, 'f', -1, 64), n, unit)
 	e.RetryAfter, e.Scope = v.Wait, scope
 	return e
 }

@@ -80,7 +80,7 @@ func TestLatest(t *testing.T) {
 		"t/latest?key=" + strings.Repeat("k", 513):        "at most 512 are allowed",
 		"t/latest?key=a" + strings.Repeat("&key=b", 1000): "1001 keys are named; at most 1000 are allowed",
 		"a b/latest":                                      "topic",
-		"none/latest":                                     "there is no such topic",
+		"none/latest":                                     "there is no topic",
 	} {
 		res, text := s.Do(t, "GET", "/v1/topics/"+strings.ReplaceAll(query, " ", "%20"), "")
 		status := map[bool]int{true: 404, false: 400}[query == "none/latest"]

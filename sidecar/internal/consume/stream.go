@@ -219,9 +219,12 @@ func streamOptions(r *httpapi.Request) (k session.SubscriptionKey, o wire.Subscr
 	if r.Has("ts") {
 		o.TS = new(r.Whole("ts"))
 	}
-	bad := codec.CheckFrom(o.From, o.TS, o.AfterID)
-	if o.From == wire.FromPositions {
+	var bad *wire.Error
+	if r.Has("positions") {
 		o.Positions, bad = codec.ParsePositions([]byte(r.Text("positions")))
+	}
+	if bad == nil {
+		bad = codec.CheckFrom(&o)
 	}
 	if bad != nil {
 		return k, o, "", bad

@@ -19,7 +19,7 @@ import (
 
 // Errors that callers tell apart. Implementations wrap them with detail.
 var (
-	// ErrNotFound: no such topic, event or group epoch.
+	// ErrNotFound: no such topic, event or group epoch. A NotFoundError says which.
 	ErrNotFound = errors.New("not found")
 	// ErrDeleting: the topic is being deleted, or its deletion was interrupted and DeleteTopic
 	// continues it.
@@ -117,6 +117,18 @@ type Outcome struct {
 	// Nothing else is set with it.
 	Err error
 }
+
+// NotFoundError is ErrNotFound with the name of what is not there, such as `topic "orders"`.
+type NotFoundError struct{ What string }
+
+// NotFound returns a NotFoundError.
+func NotFound(format string, args ...any) error {
+	return &NotFoundError{What: fmt.Sprintf(format, args...)}
+}
+
+func (e *NotFoundError) Error() string { return e.What + ": not found" }
+
+func (e *NotFoundError) Is(err error) bool { return err == ErrNotFound }
 
 // DiskFullError refuses an append, since the disk under the log has too little room. Nothing of the
 // append is stored. An error that also wraps ErrUnavailable says that the disk became full during

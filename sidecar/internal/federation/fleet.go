@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -207,7 +206,7 @@ func (f *Fleet) Lookup(ctx context.Context, topic, id string, partial bool) (eve
 		return eventlog.Point{}, err
 	}
 	if found == nil {
-		return eventlog.Point{}, fmt.Errorf("topic %s, id %s, in the whole fleet: %w", topic, id, eventlog.ErrNotFound)
+		return eventlog.Point{}, eventlog.NotFound("event %q of topic %q in the whole fleet", id, topic)
 	}
 	return eventlog.Point{TS: *found, ID: id}, nil
 }

@@ -3,7 +3,6 @@ package group
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -160,7 +159,7 @@ func (m *Manager) find(ctx context.Context, topic, name string) (*Group, error) 
 		epochs, err = m.cfg.Log.LatestEpochs(ctx, topic, name)
 	}
 	if err == nil && !slices.ContainsFunc(epochs, func(e eventlog.Epoch) bool { return !e.Deleted }) {
-		err = fmt.Errorf("group %q of topic %q: %w", name, topic, eventlog.ErrNotFound)
+		err = eventlog.NotFound("group %q of topic %q", name, topic)
 	}
 	if err != nil {
 		m.release(g)

@@ -108,11 +108,13 @@ func CursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 		}
 	}
 	o.From, o.TS = *in.From, in.TS
-	if o.From == wire.FromPositions {
+	if in.Positions != nil {
 		if o.Positions, bad = codec.PositionsOf(in.Positions); bad == nil && len(o.Positions) == 0 {
 			bad = wire.Errorf(wire.BadRequest, "positions names no partition; those that it names are moved, such as {\"0\":1042}")
 		}
-		return o, bad
+		if bad != nil {
+			return o, bad
+		}
 	}
-	return o, codec.CheckFrom(o.From, o.TS, o.AfterID)
+	return o, codec.CheckFrom(&o)
 }

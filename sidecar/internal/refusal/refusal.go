@@ -50,6 +50,7 @@ func translate(cause error, unknown string) error {
 		unmet     *eventlog.ConcernError
 		refused   *eventlog.RefusedError
 		damage    *eventlog.DamageError
+		missing   *eventlog.NotFoundError
 	)
 	switch {
 	case cause == nil:
@@ -73,6 +74,8 @@ func translate(cause error, unknown string) error {
 		return wire.Errorf(wire.BadRequest, "%v", refused)
 	case errors.Is(cause, eventlog.ErrDeleting):
 		return wire.Errorf(wire.InUse, "%v", cause)
+	case errors.As(cause, &missing):
+		return wire.Errorf(wire.NotFound, "there is no %s", missing.What)
 	case errors.Is(cause, eventlog.ErrNotFound):
 		return wire.Errorf(wire.NotFound, "there is no such topic or group")
 	case errors.Is(cause, writer.ErrStopped):

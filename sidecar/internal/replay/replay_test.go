@@ -38,7 +38,6 @@ func TestReplaySelects(t *testing.T) {
 		{[]string{"from", "afterId", "afterId", "b", "order", "desc"}, "a2 d c"},
 		{[]string{"from", "afterId", "afterId", "b", "order", "desc", "key", "k"}, "d c"},
 		{[]string{"from", "afterId", "afterId", "a2"}, ""},
-		{[]string{"from", "earliest", "ts", "3", "afterId", "b"}, "a b c d a2"},
 		{[]string{"scope", "fleet"}, "a b c d a2"},
 	} {
 		p := replayPage(t, h, values(append(tc.params, "topic", "orders")...))

@@ -101,10 +101,7 @@ func (r replayRequest) next() cursor {
 }
 
 func (h *handler) parseReplay(r *httpapi.Request) (req replayRequest, err error) {
-	v, err := parseView(r)
-	if err != nil {
-		return req, err
-	}
+	v := parseView(r)
 	limit, partial := int(r.Whole("limit")), r.Has("partial")
 	if r.Has("cursor") {
 		c, err := parseCursor(r, v)
@@ -121,6 +118,9 @@ func (h *handler) parseReplay(r *httpapi.Request) (req replayRequest, err error)
 	}
 	if v.topic == "" {
 		return req, httpapi.BadParam("topic", "it is missing; name the topic to read")
+	}
+	if err := v.checkStart(r); err != nil {
+		return req, err
 	}
 	if err := h.mayRead(r, v.topic); err != nil {
 		return req, err
@@ -153,23 +153,26 @@ func (h *handler) lookup(ctx context.Context, v view, partial bool) (eventlog.Po
 }
 
 // parseView reads every parameter except cursor. The start of from=afterId has only its ID yet.
-func parseView(r *httpapi.Request) (view, error) {
-	v := view{
+func parseView(r *httpapi.Request) view {
+	return view{
 		topic: r.Text("topic"), scope: r.Text("scope"), key: r.Text("key"), desc: r.Text("order") == orderDesc, from: r.Text("from"),
+		start: eventlog.Point{TS: r.Whole("ts"), ID: r.Text("afterId")},
 	}
-	switch v.from {
-	case wire.FromTS:
-		if !r.Has("ts") {
-			return v, httpapi.BadParam("ts", "it is missing; from=ts needs the time to start at, in milliseconds since the epoch")
+}
+
+// checkStart returns an error unless a first page has the ts or afterId that its from needs, and no other.
+func (v view) checkStart(r *httpapi.Request) error {
+	for _, place := range [...]struct{ name, what string }{ // the name in from, too
+		{wire.FromTS, "the time to start at, in milliseconds since the epoch"}, {wire.FromAfterID, "the id to start after"},
+	} {
+		switch needed := v.from == place.name; {
+		case needed && !r.Has(place.name):
+			return httpapi.BadParam(place.name, "it is missing; from=%s needs %s", place.name, place.what)
+		case r.Has(place.name) && !needed:
+			return httpapi.BadParam(place.name, "it goes with from=%s, and from is %s", place.name, v.from)
 		}
-		v.start.TS = r.Whole("ts")
-	case wire.FromAfterID:
-		if !r.Has("afterId") {
-			return v, httpapi.BadParam("afterId", "it is missing; from=afterId needs the id to start after")
-		}
-		v.start.ID = r.Text("afterId")
 	}
-	return v, nil
+	return nil
 }
 
 // TopicOf is the topic of a request for a page by its cursor, "" where it has none.
@@ -196,8 +199,8 @@ func parseCursor(r *httpapi.Request, asked view) (cursor, error) {
 		{"key", asked.key == c.key},
 		{"order", asked.desc == c.desc},
 		{"from", asked.from == c.from},
-		{"ts", c.from != wire.FromTS || asked.start.TS == c.start.TS},
-		{"afterId", c.from != wire.FromAfterID || asked.start.ID == c.start.ID},
+		{"ts", c.from == wire.FromTS && asked.start.TS == c.start.TS},
+		{"afterId", c.from == wire.FromAfterID && asked.start.ID == c.start.ID},
 	} {
 		if r.Has(beside.name) && !beside.same {
 			return cursor{}, httpapi.BadParam(beside.name, "it contradicts the cursor; leave it out or repeat the first page's value")

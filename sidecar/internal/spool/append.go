@@ -16,7 +16,7 @@ import (
 func (l *Log) Append(ctx context.Context, name string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
 	t := l.find(name)
 	if t == nil {
-		return repeat(fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound), len(batch))
+		return repeat(eventlog.NotFound("topic %q", name), len(batch))
 	}
 	if int(t.partitions.Load()) == t.known && !t.spooling.Load() && !l.health.away.Load() {
 		return l.rescued(ctx, t, batch, l.cfg.Log.Append(ctx, name, partition, batch))

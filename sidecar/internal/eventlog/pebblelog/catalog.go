@@ -131,7 +131,7 @@ func (c *catalog) find(name string) (*topic, error) {
 	if t, ok := c.topics[name]; ok && !t.gone.Load() {
 		return t, nil
 	}
-	return nil, fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound)
+	return nil, eventlog.NotFound("topic %q", name)
 }
 
 // deleted is the topic of that name if it is deleted, else nil.
@@ -287,7 +287,7 @@ func (l *Log) Holdings(ctx context.Context, names []string) ([]eventlog.Holding,
 // partition returns a partition of the topic, recovered.
 func (l *Log) partition(t *topic, p int) (*partition, error) {
 	if p < 0 || p >= len(t.partitions) {
-		return nil, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w", t.name, len(t.partitions)-1, p, eventlog.ErrNotFound)
+		return nil, eventlog.NotFound("partition %d of topic %q, which has 0 to %d", p, t.name, len(t.partitions)-1)
 	}
 	part := &t.partitions[p]
 	if part.ready.Load() {

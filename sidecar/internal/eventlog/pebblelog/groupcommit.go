@@ -2,7 +2,6 @@ package pebblelog
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -93,7 +92,7 @@ func (a *appending) lock(ctx context.Context, wait bool) (locked bool, err error
 	}
 	if locked && a.topic.gone.Load() {
 		a.part.turn.Unlock()
-		return false, fmt.Errorf("topic %q: %w", a.topic.name, eventlog.ErrNotFound)
+		return false, eventlog.NotFound("topic %q", a.topic.name)
 	}
 	return locked, err
 }

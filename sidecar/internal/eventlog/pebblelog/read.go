@@ -3,7 +3,6 @@ package pebblelog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -161,7 +160,7 @@ func (l *Log) lookup(t *topic, id string) (stored, error) {
 			return l.event(t, e.location)
 		}
 	}
-	return stored{}, fmt.Errorf("event %q of topic %q: %w", id, t.name, eventlog.ErrNotFound)
+	return stored{}, eventlog.NotFound("event %q of topic %q", id, t.name)
 }
 
 // Locate implements eventlog.Reader.
@@ -197,7 +196,7 @@ func (l *Log) event(t *topic, at location) (stored, error) {
 		if c.err != nil {
 			return stored{}, failed(c.err)
 		}
-		return stored{}, fmt.Errorf("topic %q, partition %d, seq %d: %w", t.name, at.partition, at.seq, eventlog.ErrNotFound)
+		return stored{}, eventlog.NotFound("topic %q, partition %d, seq %d", t.name, at.partition, at.seq)
 	})
 }
 

@@ -91,7 +91,7 @@ func (a *appending) released(i int, e idEntry, found bool) (done bool) {
 	if found && e.due != 0 && string(dueKey(e, a.topic.id, w.ID)) == w.Place {
 		return false
 	}
-	a.out[i].Err = fmt.Errorf("event %q of topic %q, due at %d: %w", w.ID, w.Topic, w.DeliverAt, eventlog.ErrNotFound)
+	a.out[i].Err = eventlog.NotFound("event %q of topic %q, due at %d", w.ID, w.Topic, w.DeliverAt)
 	return true
 }
 
@@ -199,7 +199,7 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 		}
 		if r == nil {
 			gone = append(gone, w)
-			outs[i].Err = fmt.Errorf("event %q of topic %q: %w", w.ID, name, eventlog.ErrNotFound)
+			outs[i].Err = eventlog.NotFound("event %q of topic %q", w.ID, name)
 			continue
 		}
 		r.TS, r.AcceptedAt, r.DeliverAt = now, now, 0
@@ -361,7 +361,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 func (l *Log) cancel(ctx context.Context, t *topic, id string) (*commit, error) {
 	e, found, err := l.idEntry(t, id)
 	if err == nil && (!found || e.due == 0) {
-		err = fmt.Errorf("scheduled event %q of topic %q: %w", id, t.name, eventlog.ErrNotFound)
+		err = eventlog.NotFound("scheduled event %q of topic %q", id, t.name)
 	}
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package pebblelog
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -52,7 +51,7 @@ func (s *snapshot) Scan(ctx context.Context, name string, q eventlog.ScanQuery, 
 	case s.at == nil:
 		return nil, errClosed
 	case name != s.topic.name:
-		return nil, fmt.Errorf("topic %q is not in the snapshot of %q: %w", name, s.topic.name, eventlog.ErrNotFound)
+		return nil, eventlog.NotFound("topic %q in the snapshot of %q", name, s.topic.name)
 	}
 	return view{index: s.at, journal: s.log.journal}.scan(ctx, s.topic, s.reaches, q, b)
 }

@@ -2,7 +2,6 @@ package appends
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -102,7 +101,7 @@ func (b *batch) settleMoved(ctx context.Context, ln *line) error {
 	var stored []*pending
 	var above uint64 // the highest seq at which another sidecar put an event of this line
 	for i, d := range ln.pending[:n] {
-		o := eventlog.Outcome{Err: fmt.Errorf("event %q of topic %q: %w", d.record.ID, b.topic.Name, eventlog.ErrNotFound)}
+		o := eventlog.Outcome{Err: eventlog.NotFound("event %q of topic %q", d.record.ID, b.topic.Name)}
 		raw, ok := found[b.idOf(d)]
 		if !ok && d.raw != nil {
 			d.token = 0 // the stub of the cancelled event is gone: the event is inserted

@@ -2,7 +2,6 @@ package reads
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -17,7 +16,7 @@ import (
 func (r *Reader) Lookup(ctx context.Context, topic, id string) (*eventlog.Record, error) {
 	found, err := r.LookupEach(ctx, topic, []string{id})
 	if err == nil && found[0] == nil {
-		err = fmt.Errorf("event %q of topic %q: %w", id, topic, eventlog.ErrNotFound)
+		err = eventlog.NotFound("event %q of topic %q", id, topic)
 	}
 	if err != nil {
 		return nil, err
@@ -37,7 +36,7 @@ func (r *Reader) Locate(ctx context.Context, topic, id string) (at eventlog.Loca
 		return err
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("event %q of topic %q: %w", id, topic, eventlog.ErrNotFound)
+		err = eventlog.NotFound("event %q of topic %q", id, topic)
 	}
 	return at, err
 }

@@ -2,7 +2,6 @@ package scheduled
 
 import (
 	"context"
-	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -30,7 +29,7 @@ func (s *Scheduler) Cancel(ctx context.Context, name, id string) error {
 			if err != nil {
 				return err
 			}
-			notFound := fmt.Errorf("scheduled event %q: %w", id, eventlog.ErrNotFound)
+			notFound := eventlog.NotFound("scheduled event %q", id)
 			if unsure != nil && (len(docs) == 0 || docs[0].Seq != unsure.Seq) {
 				// It was cancelled, unless it was released. An event that was published under the
 				// id since then has another writer.

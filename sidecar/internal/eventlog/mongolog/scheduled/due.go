@@ -3,7 +3,6 @@ package scheduled
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 
@@ -95,7 +94,7 @@ func (s *Scheduler) release(ctx context.Context, name string, due []eventlog.Sch
 			moves, indexes = append(moves, appends.Move{ID: w.ID, Partition: p, Token: was.token}), append(indexes, i)
 			continue
 		}
-		outs[i].Err = fmt.Errorf("event %q of topic %q: %w", w.ID, name, eventlog.ErrNotFound)
+		outs[i].Err = eventlog.NotFound("event %q of topic %q", w.ID, name)
 		if was.generation < generation {
 			if err := s.remove(ctx, document.ID(name, was.generation, w.ID), name, was.token); err != nil {
 				return err

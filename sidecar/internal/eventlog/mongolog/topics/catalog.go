@@ -161,7 +161,7 @@ func (c *Catalog) read(ctx context.Context, name string) (raw bson.Raw, err erro
 }
 
 // NotThere is the error about a topic that does not exist.
-func NotThere(name string) error { return fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound) }
+func NotThere(name string) error { return eventlog.NotFound("topic %q", name) }
 
 // Known is Find as an operation of its own, for callers whose steps each begin one.
 func (c *Catalog) Known(ctx context.Context, name string) (*Topic, error) {

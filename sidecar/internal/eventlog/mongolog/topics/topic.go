@@ -3,7 +3,6 @@
 package topics
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,7 +48,7 @@ func (t *Topic) entry() eventlog.Topic {
 // Partition finds a partition.
 func (t *Topic) Partition(p int) (*Partition, error) {
 	if p < 0 || p >= len(t.Parts) {
-		return nil, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w", t.Name, len(t.Parts)-1, p, eventlog.ErrNotFound)
+		return nil, eventlog.NotFound("partition %d of topic %q, which has 0 to %d", p, t.Name, len(t.Parts)-1)
 	}
 	return &t.Parts[p], nil
 }
