@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/setting"
 )
@@ -73,8 +74,8 @@ func (c Config) Validate() error {
 		bad("name: must not be empty")
 	}
 	for _, l := range c.listeners() {
-		if l.addr == "" {
-			bad("%s: must be host:port or unix:/path", l.name)
+		if err := listen.Check(l.addr); err != nil {
+			bad("%s: %w", l.name, err)
 		}
 	}
 	if err := (httpapi.Guard{AllowedOrigins: c.AllowedOrigins}).Validate(); err != nil {

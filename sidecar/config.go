@@ -120,8 +120,8 @@ func (c Config) Validate() error {
 		bad("node-id: %q begins or ends with a space, or has characters that cannot be printed", c.NodeID)
 	}
 	for _, l := range c.listeners() {
-		if l.addr == "" {
-			bad("%s: must be host:port or unix:/path", l.name)
+		if err := listen.Check(l.addr); err != nil {
+			bad("%s: %w", l.name, err)
 		}
 	}
 	if err := (httpapi.Guard{AllowedOrigins: c.AllowedOrigins}).Validate(); err != nil {

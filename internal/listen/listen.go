@@ -30,11 +30,14 @@ const (
 // removes its own. The folder of a socket and the process's umask decide which users may connect to
 // it.
 func On(ctx context.Context, addr string) (net.Listener, error) {
+	if err := Check(addr); err != nil {
+		return nil, err
+	}
 	var config net.ListenConfig
 	path, isUnix := strings.CutPrefix(addr, unixPrefix)
 	if !isUnix {
 		addr = withBrackets(addr)
-		host, port, err := splitHostPort(addr)
+		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			return nil, err
 		}
@@ -49,24 +52,28 @@ func On(ctx context.Context, addr string) (net.Listener, error) {
 		}
 		return ln, err
 	}
-	if path == "" || len(path) > maxSocketPath {
-		return nil, fmt.Errorf("address %q: the path of a socket has 1 to %d bytes", addr, maxSocketPath)
-	}
 	if err := removeStale(ctx, path); err != nil {
 		return nil, fmt.Errorf("address %q: %w", addr, err)
 	}
 	return config.Listen(ctx, "unix", path)
 }
 
-func splitHostPort(addr string) (host, port string, err error) {
-	host, port, err = net.SplitHostPort(addr)
+// Check refuses what is not an address to listen on.
+func Check(addr string) error {
+	if path, isUnix := strings.CutPrefix(addr, unixPrefix); isUnix {
+		if path == "" || len(path) > maxSocketPath {
+			return fmt.Errorf("address %q: the path of a socket has 1 to %d bytes", addr, maxSocketPath)
+		}
+		return nil
+	}
+	_, port, err := net.SplitHostPort(withBrackets(addr))
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("address %q: want host:port with a port of 0 (pick one) to 65535, or unix:/path", addr)
+		return fmt.Errorf("address %q: want host:port with a port of 0 (pick one) to 65535, or unix:/path", addr)
 	}
-	return host, port, nil
+	return nil
 }
 
 // removeStale removes the socket at path if no process listens on it any more. Any other file stays

@@ -21,6 +21,9 @@ func CheckStore(store string) error {
 	if store == Embedded || IsMongoDB(store) {
 		return nil
 	}
+	if strings.HasPrefix(store, Embedded) {
+		return errors.New("store: embedded: has nothing behind it; --data-dir names its folder")
+	}
 	const allowed = "must be embedded:, mongodb://… or mongodb+srv://…"
 	if scheme, _, ok := strings.Cut(store, ":"); ok && len(scheme) <= 20 && !strings.ContainsAny(scheme, "/@") {
 		return fmt.Errorf("store: %s, not %s:…", allowed, scheme)

@@ -11,6 +11,7 @@ func TestCheckStore(t *testing.T) {
 	for store, says := range map[string]string{
 		"embedded:": "", "mongodb://db/x": "", "mongodb+srv://db": "",
 		"": "embedded:", "redis:": "redis:…", "postgres://u:secret@h": "postgres:…", "u/secret:x": "embedded:", "secret@h:5": "embedded:",
+		"embedded:/secret": "--data-dir",
 	} {
 		err := setting.CheckStore(store)
 		switch {

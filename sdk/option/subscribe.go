@@ -18,26 +18,32 @@ type Subscribe func(*settings.Subscribe)
 // FromEarliest starts at the topic's first event, if the group has no cursor yet. Without an option
 // the group starts with the events that are published from now on.
 func FromEarliest() Subscribe {
-	return func(c *settings.Subscribe) { c.Wire.From = wire.FromEarliest }
+	return start(wire.SubscribeOptions{From: wire.FromEarliest})
 }
 
 // FromTime starts at the first event of that time or later, if the group has no cursor yet.
 func FromTime(t time.Time) Subscribe {
 	ms := t.UnixMilli()
-	return func(c *settings.Subscribe) { c.Wire.From, c.Wire.TS = wire.FromTS, &ms }
+	return start(wire.SubscribeOptions{From: wire.FromTS, TS: &ms})
 }
 
 // AfterID starts behind the event with that id, if the group has no cursor yet.
 func AfterID(id string) Subscribe {
-	return func(c *settings.Subscribe) { c.Wire.From, c.Wire.AfterID = wire.FromAfterID, id }
+	return start(wire.SubscribeOptions{From: wire.FromAfterID, AfterID: id})
 }
 
 // FromPositions starts right behind these seqs of the topic's partitions, and with the first event
 // of partitions that are not named, if the group has no cursor yet. If retention has removed the
 // event behind one of the seqs, the sidecar refuses the subscription with the code out_of_range.
 func FromPositions(positions map[int]uint64) Subscribe {
-	positions = maps.Clone(positions)
-	return func(c *settings.Subscribe) { c.Wire.From, c.Wire.Positions = wire.FromPositions, positions }
+	return start(wire.SubscribeOptions{From: wire.FromPositions, Positions: maps.Clone(positions)})
+}
+
+// start sets where a subscription starts, in place of what an option before it said.
+func start(at wire.SubscribeOptions) Subscribe {
+	return func(c *settings.Subscribe) {
+		c.Wire.From, c.Wire.TS, c.Wire.AfterID, c.Wire.Positions = at.From, at.TS, at.AfterID, at.Positions
+	}
 }
 
 // EndOnGap ends a subscription without a group that cannot go on right behind the last events that

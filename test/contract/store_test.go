@@ -70,7 +70,7 @@ var onBoth = []func(*testing.T){
 	// ttl_test.go
 	TestTTL,
 	// understood_test.go
-	TestEmptySelectors,
+	TestEmptySelectors, TestWhatIsNotThereIsNamed,
 }
 
 // onEmbedded are the tests that do not depend on the store: the program's start, its listeners'

@@ -120,6 +120,8 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 		`{"op":"SUBSCRIBE","topic":"one.known","opts":{"max_inflight":1}}`:                "maxInflight",
 		`{"op":"SUBSCRIBE","topic":"one.known","opts":{"from":"earliest","afterId":"x"}}`: "afterId",
 		`{"op":"SUBSCRIBE","topic":"one.known","opts":{"ts":1}}`:                          "ts",
+		`{"op":"SUBSCRIBE","topic":"one.known","opts":{"from":""}}`:                       "from is empty",
+		`{"op":"SUBSCRIBE","topic":"one.known","opts":{"format":""}}`:                     "format is empty",
 		`{"op":"SUBSCRIBE","topic":"one.known","groups":"g"}`:                             "group",
 		`{"op":"SUBSCRIBE","topic":"one.known","opts":{"filter":{"headers":{"a":"b"}}}}`:  "header",
 		`{"op":"UNSUBSCRIBE","topic":"one.known","opts":{}}`:                              "opts",

@@ -108,14 +108,14 @@ func (r *replayCommand) stopped(app *program.App, printed int, last string) {
 
 // start is where the replay starts.
 func (r *replayCommand) start() (from string, ts *int64, err error) {
-	from = r.From
+	at := wire.SubscribeOptions{From: r.From, AfterID: r.AfterID}
 	if ms, ok := parseMoment(r.From, time.Now()); ok {
-		from, ts = wire.FromTS, &ms
+		at.From, at.TS = wire.FromTS, &ms
 	}
-	if codec.CheckFrom(&wire.SubscribeOptions{From: from, TS: ts, AfterID: r.AfterID}) != nil {
+	if codec.CheckFrom(&at) != nil {
 		return "", nil, program.Usagef("--from %s: write earliest, or afterId with --after-id, or a time: %s", r.From, momentForms)
 	}
-	return from, ts, nil
+	return at.From, at.TS, nil
 }
 
 // ended is the outcome of a replay that came to its end: one that printed nothing may be of a topic that does not exist.

@@ -79,34 +79,33 @@ func (s *subCommand) Run(ctx context.Context, app *program.App, c *client) error
 }
 
 func (s *subCommand) options() ([]option.Subscribe, error) {
-	start := wire.SubscribeOptions{From: s.From, AfterID: s.AfterID}
-	ms, isTime := parseMoment(s.From, time.Now())
-	if isTime {
-		start.From, start.TS = wire.FromTS, &ms
-	}
+	at := wire.SubscribeOptions{From: s.From, AfterID: s.AfterID}
 	var bad *wire.Error
 	if s.Positions != "" {
-		start.Positions, bad = codec.ParsePositions([]byte(s.Positions))
+		at.Positions, bad = codec.ParsePositions([]byte(s.Positions))
+	}
+	if ms, ok := parseMoment(s.From, time.Now()); ok {
+		at.From, at.TS = wire.FromTS, &ms
 	}
 	if bad == nil {
-		bad = codec.CheckFrom(&start)
+		bad = codec.CheckFrom(&at)
 	}
 	if bad != nil {
-		return nil, program.Usagef("--from %s: %s (--after-id, --positions)", s.From, bad.Msg)
+		return nil, program.Usagef("%s (--from, --after-id, --positions)", bad.Msg)
 	}
 	if s.Ack == "manual" && s.Group == "" {
 		return nil, program.Usagef("--ack manual needs a --group: without one there is nothing to ack")
 	}
 	var opts []option.Subscribe
-	switch {
-	case isTime:
-		opts = append(opts, option.FromTime(time.UnixMilli(ms)))
-	case s.From == wire.FromEarliest:
+	switch at.From {
+	case wire.FromTS:
+		opts = append(opts, option.FromTime(time.UnixMilli(*at.TS)))
+	case wire.FromEarliest:
 		opts = append(opts, option.FromEarliest())
-	case s.From == wire.FromAfterID:
-		opts = append(opts, option.AfterID(s.AfterID))
-	case s.From == wire.FromPositions:
-		opts = append(opts, option.FromPositions(start.Positions))
+	case wire.FromAfterID:
+		opts = append(opts, option.AfterID(at.AfterID))
+	case wire.FromPositions:
+		opts = append(opts, option.FromPositions(at.Positions))
 	}
 	if s.Ack == "manual" {
 		// An event that gets no ack by hand in time is to be shown again.

@@ -48,6 +48,15 @@ func (r *memberReader) text(name string, v *value) string {
 	return text
 }
 
+// name reads a text that is not empty where it is given: an empty one is a variable that nobody set.
+func (r *memberReader) name(name string, v *value) string {
+	text := r.text(name, v)
+	if v.given() && text == "" {
+		r.fail("%s is empty; leave it out or give it a value", name)
+	}
+	return text
+}
+
 // optionalText tells an empty string from none, which is nil.
 func (r *memberReader) optionalText(name string, v *value) *string {
 	if !v.given() {
@@ -126,7 +135,7 @@ func (r *memberReader) texts(name string, v *value, most int, check func(field, 
 		case element.kind != '"':
 			r.fail("%s must be an array of strings", name)
 		case len(list) == most:
-			r.fail("%s has more than %d entries (--limits headers)", name, most)
+			r.fail("%s has more than %d entries", name, most)
 		default:
 			text := r.text(name, &element)
 			r.check(check(name, text))

@@ -10,10 +10,10 @@ import (
 )
 
 // PositionsOf reads positions as JSON has them: by the names of partitions. Where none is named, they
-// stand for all of the topic.
+// stand for all of the topic; nil are none.
 func PositionsOf(in map[string]uint64) (map[int]uint64, *wire.Error) {
 	if in == nil {
-		return nil, wire.Errorf(wire.BadRequest, "positions is missing: from positions needs it, such as {\"0\":1042}")
+		return nil, nil
 	}
 	positions := make(map[int]uint64, len(in))
 	for name, seq := range in {

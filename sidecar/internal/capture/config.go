@@ -50,7 +50,7 @@ func ParseSource(text, store string) (Source, error) {
 	case hasURL:
 		s.URL, s.Database = connection, DatabaseOf(connection)
 	case !setting.IsMongoDB(store):
-		return s, fmt.Errorf("%q is in the MongoDB of --store, and the store is none: give a connection string, like "+
+		return s, fmt.Errorf("%q is in the MongoDB of --store, and --store is not in MongoDB: give a connection string, like "+
 			"mongodb://host/shop#orders", text)
 	}
 	if s.Database == "" || s.Collection == "" || strings.ContainsAny(s.Database, "/\\ \"$\x00") || strings.ContainsAny(s.Collection, "$\x00") {

@@ -240,7 +240,7 @@ func streamOptions(r *httpapi.Request) (k session.SubscriptionKey, o wire.Subscr
 		last = r.Text("lastEventId")
 	}
 	if last != "" {
-		o.From, o.AfterID = wire.FromAfterID, last
+		o.From, o.TS, o.AfterID, o.Positions = wire.FromAfterID, nil, last, nil
 	}
 	return k, o, last, nil
 }

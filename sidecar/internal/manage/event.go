@@ -50,8 +50,8 @@ func (m *handlers) showEvent(caller *session.Session, _ http.ResponseWriter, r *
 	}
 	rec, err := m.Lookup(r.Context(), topic, id)
 	if errors.Is(err, eventlog.ErrNotFound) {
-		return nil, wire.Errorf(wire.NotFound, "topic %s has no event %q: it never had, or it is scheduled, or retention or compaction removed it",
-			topic, id)
+		return nil, wire.Errorf(wire.NotFound, "topic %s has no event %q: it never had, or it is scheduled, or retention or compaction "+
+			"removed it", topic, id)
 	}
 	if err != nil {
 		return nil, err

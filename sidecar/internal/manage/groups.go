@@ -108,13 +108,11 @@ func CursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 		}
 	}
 	o.From, o.TS = *in.From, in.TS
-	if in.Positions != nil {
-		if o.Positions, bad = codec.PositionsOf(in.Positions); bad == nil && len(o.Positions) == 0 {
-			bad = wire.Errorf(wire.BadRequest, "positions names no partition; those that it names are moved, such as {\"0\":1042}")
-		}
-		if bad != nil {
-			return o, bad
-		}
+	if o.Positions, bad = codec.PositionsOf(in.Positions); bad != nil {
+		return o, bad
+	}
+	if o.Positions != nil && len(o.Positions) == 0 {
+		return o, wire.Errorf(wire.BadRequest, "positions names no partition; those that it names are moved, such as {\"0\":1042}")
 	}
 	return o, codec.CheckFrom(&o)
 }

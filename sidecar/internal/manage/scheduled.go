@@ -88,7 +88,8 @@ func (m *handlers) cancelScheduled(caller *session.Session, w http.ResponseWrite
 	case notFound(err) && m.Spool != nil && m.Spool.Holds(topic):
 		return errOnItsWay(topic)
 	case notFound(err):
-		return wire.Errorf(wire.NotFound, "no event %q is scheduled for topic %s: it is in the log already, was cancelled, or never was", id, topic)
+		return wire.Errorf(wire.NotFound, "no event %q is scheduled for topic %s: it is in the log already, was cancelled, or never was",
+			id, topic)
 	}
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
