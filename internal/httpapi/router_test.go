@@ -127,7 +127,8 @@ func TestReadObject(t *testing.T) {
 		`{"txet":""}`: `"txet" is not known here (did you mean "text"?)`, `{"Text":""}`: "Text",
 		`{"inner":{"b":1}}`: `"b"`, `{"inner":1}`: "inner",
 		`{"text":1}`: "text must be a string, and not a number", `{"number":1.5}`: "number must be a whole number",
-		`{"list":"a"}`: "list must be an array of strings",
+		`{"list":"a"}`: "list must be an array of strings", `{"text":[1]}`: "and not an array", `{"text":true}`: "and not true or false",
+		`{"number":1e99}`: "and not 1e99",
 	} {
 		if _, bad := ReadObject[body]([]byte(text)); bad == nil || !strings.Contains(bad.Error(), says) {
 			t.Errorf("%s: %v", text, bad)

@@ -134,7 +134,21 @@ func ReadObject[T any](body []byte) (to T, bad *wire.Error) {
 		return to, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
 	}
 	name, _, _ := strings.Cut(wrong.Field, ".")
-	return to, wire.Errorf(wire.BadRequest, "%s must be %s, and not a %s", name, kindOf(memberType(reflect.TypeFor[T](), name)), wrong.Value)
+	return to, wire.Errorf(wire.BadRequest, "%s must be %s, and not %s", name, kindOf(memberType(reflect.TypeFor[T](), name)), valueOf(wrong))
+}
+
+// valueOf names the JSON value of an error, whose Value is such as "array" or "number -1".
+func valueOf(e *json.UnmarshalTypeError) string {
+	switch kind, number, _ := strings.Cut(e.Value, " "); {
+	case number != "":
+		return number
+	case kind == "array" || kind == "object":
+		return "an " + kind
+	case kind == "bool":
+		return "true or false"
+	default:
+		return "a " + kind
+	}
 }
 
 // checkMembers refuses a member of an object, or of those in it, that its schema does not have.

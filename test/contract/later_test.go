@@ -144,8 +144,12 @@ func TestBadSchedules(t *testing.T) {
 		{"Sluice-Deliver-At: " + in(year+time.Hour)}, {"Sluice-Delay-Ms: " + fmt.Sprint((year + time.Hour).Milliseconds())},
 		{"ce-specversion: 1.0", "ce-id: x", "ce-source: s", "ce-type: t", "ce-deliverat: tomorrow"},
 	} {
-		if a := s.post(t, "undue", "1", headers...); a.Status != 400 || a.JSON(t).Text("code") != "bad_request" {
+		a := s.post(t, "undue", "1", headers...)
+		if a.Status != 400 || a.JSON(t).Text("code") != "bad_request" {
 			t.Errorf("%q: %d %s", headers, a.Status, a.Body)
+		}
+		if most := fmt.Sprint(year.Milliseconds()); headers[0] == "Sluice-Delay-Ms: x" && !strings.Contains(string(a.Body), "0 to "+most+" is") {
+			t.Errorf("%q does not say %s: %s", headers, most, a.Body)
 		}
 	}
 	k := s.dial(t)

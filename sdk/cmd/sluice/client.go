@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/secrets"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
 )
 
 // client is the flags that every command has: which sidecar to ask, and how to print. Its Provide
@@ -46,6 +47,13 @@ func (c *client) AfterApply(parsed *kong.Context) error {
 	}
 	if err := c.checkStore(parsed); err != nil {
 		return err
+	}
+	for flag, address := range map[string]string{
+		"url": c.URL, "replay-url": c.ReplayURL, "ops-url": c.OpsURL, "control-plane-url": c.PlaneURL,
+	} {
+		if _, err := endpoint.Parse(address); address != "" && err != nil {
+			return program.Usagef("--%s: %w", flag, err)
+		}
 	}
 	c.token = func(context.Context) (string, error) { return c.Token, nil }
 	if c.CA != "" {

@@ -116,6 +116,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("got %q", got.stdout)
 	}
 	run(t, sidecar, "", "replay", "orders", "--from", "ts").wantFailure(t, 2, "--from ts: write earliest")
+	run(t, sidecar, "", "replay", "orders", "--replay-url", "nowhere").wantFailure(t, 2, "--replay-url: \"nowhere\" is no address")
 	run(t, sidecar, "", "replay", "orders", "--after-id", "x").wantFailure(t, 2, "afterId with --after-id")
 	run(t, sidecar, "", "replay", "orders", "--from", "afterId", "--after-id", "x").wantFailure(t, 3, "not_found")
 }

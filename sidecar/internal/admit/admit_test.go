@@ -121,7 +121,7 @@ func TestErrorsOfTheLogInTheContractsWords(t *testing.T) {
 		"unavailable": {Code: wire.StoreUnavailable, RetryAfter: time.Second, Msg: "under the same id"},
 		"away":        {Code: wire.StoreUnavailable, RetryAfter: 3 * time.Second, Msg: "the event is not stored"},
 		"nospool":     {Code: wire.Overloaded, RetryAfter: 4 * time.Second, Msg: "the spool is full"},
-		"waiting":     {Code: wire.Conflict, Msg: `id "waiting" waits in the spool with other content`},
+		"waiting":     {Code: wire.Conflict, Msg: `an event with other content has the id "waiting": it is scheduled`},
 		"refused":     {Code: wire.BadRequest, Msg: "the store refuses the event: it is too large"},
 		"defect":      {Code: wire.Internal, Msg: "internal error"},
 	} {

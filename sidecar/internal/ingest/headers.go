@@ -186,17 +186,17 @@ func (h *head) fill(it *wire.PublishItem, lim wire.Limits) (bad *wire.Error) {
 	if bad = codec.CheckKey(e.Key, lim); bad != nil {
 		return bad
 	}
-	ts, bad := h.wholeMS(headerTS)
+	ts, bad := h.wholeMS(headerTS, wire.MaxTS)
 	if bad != nil {
 		return bad
 	}
 	if ts != nil {
 		e.TS, it.HasTS = *ts, true
 	}
-	if it.Later.DeliverAt, bad = h.wholeMS(headerDeliverAt); bad != nil {
+	if it.Later.DeliverAt, bad = h.wholeMS(headerDeliverAt, wire.MaxTS); bad != nil {
 		return bad
 	}
-	if it.Later.DelayMS, bad = h.wholeMS(headerDelay); bad != nil {
+	if it.Later.DelayMS, bad = h.wholeMS(headerDelay, wire.MaxLaterMS); bad != nil {
 		return bad
 	}
 	ttl, given, bad := httpapi.SingleHeader(h.Header, headerTTL)
@@ -232,15 +232,15 @@ func (h *head) id() (id string, bad *wire.Error) {
 }
 
 // wholeMS reads a header with milliseconds; nil if it is not given.
-func (h *head) wholeMS(name string) (*int64, *wire.Error) {
+func (h *head) wholeMS(name string, most int64) (*int64, *wire.Error) {
 	text, given, bad := httpapi.SingleHeader(h.Header, name)
 	if bad != nil || !given {
 		return nil, bad
 	}
 	ms := wholeMS(text)
-	if ms == nil {
+	if ms == nil || *ms > most {
 		return nil, wire.Errorf(wire.BadRequest, "header %s is %q; a whole number of milliseconds from 0 to %d is allowed",
-			name, refusal.Shorten(text), int64(wire.MaxTS))
+			name, refusal.Shorten(text), most)
 	}
 	return ms, nil
 }

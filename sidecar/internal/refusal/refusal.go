@@ -58,7 +58,8 @@ func translate(cause error, unknown string) error {
 	case errors.As(cause, &told):
 		return told
 	case errors.As(cause, &conflict) && conflict.Seq == 0:
-		return wire.Errorf(wire.Conflict, "id %q waits in the spool with other content, or until it is due; it has no seq yet", conflict.ID)
+		return wire.Errorf(wire.Conflict,
+			"an event with other content has the id %q: it is scheduled, or waits in the spool, and has no seq yet", conflict.ID)
 	case conflict != nil:
 		return &wire.Error{Code: wire.Conflict, Msg: conflict.Error(), Seq: conflict.Seq}
 	case errors.As(cause, &spoolFull):
