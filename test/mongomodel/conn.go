@@ -41,10 +41,13 @@ func (s *Set) disconnect(m *member) {
 
 func (c *conn) run() {
 	var out []byte
+	var msg *message // the next one, if it follows from the last
 	for {
-		msg, err := readMessage(c.Conn)
-		if err != nil {
-			return
+		if msg == nil {
+			var err error
+			if msg, err = readMessage(c.Conn); err != nil {
+				return
+			}
 		}
 		if !c.reachable() {
 			return
@@ -54,11 +57,17 @@ func (c *conn) run() {
 			return
 		}
 		if msg.silent {
+			msg = nil
 			continue
 		}
-		out = appendReply(out[:0], msg, reply)
+		replyID := nextReply.Add(1)
+		next, more := msg.next(reply, replyID)
+		out = appendReply(out[:0], msg, reply, replyID, more)
 		if _, err := c.Write(out); err != nil {
 			return
+		}
+		if msg = next; !more {
+			msg = nil
 		}
 	}
 }

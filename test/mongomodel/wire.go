@@ -30,7 +30,9 @@ type message struct {
 	legacy bool // the handshake: OP_QUERY, which OP_REPLY answers
 	// silent says that the sender wants no answer.
 	silent bool
-	body   bson.Raw
+	// exhaust says that the sender takes further answers without asking for them.
+	exhaust bool
+	body    bson.Raw
 	// sequences are the documents that came beside the body, by the field they stand for.
 	sequences map[string][]bson.Raw
 }
@@ -69,7 +71,7 @@ func (m *message) parse(b []byte) error {
 	if !ok {
 		return errMalformed
 	}
-	m.silent = flags&wiremessage.MoreToCome != 0
+	m.silent, m.exhaust = flags&wiremessage.MoreToCome != 0, flags&wiremessage.ExhaustAllowed != 0
 	if flags&wiremessage.ChecksumPresent != 0 {
 		return errors.New("checksums are not known to the model")
 	}
@@ -128,23 +130,50 @@ func (m *message) parseLegacy(b []byte) error {
 	return m.body.Validate()
 }
 
+// next is the message that a sender would send after a reply, if that did not come by itself: a hello that waits for a change
+// of what the reply says. False: no further reply comes by itself.
+func (m *message) next(reply bson.Raw, replyID int32) (*message, bool) {
+	version, err := reply.LookupErr("topologyVersion")
+	if !m.exhaust || m.body.Lookup("maxAwaitTimeMS").IsZero() || err != nil {
+		return nil, false
+	}
+	elements, err := m.body.Elements()
+	if err != nil {
+		return nil, false
+	}
+	var body bson.D
+	for _, e := range elements {
+		if e.Key() == "topologyVersion" {
+			body = append(body, bson.E{Key: e.Key(), Value: version})
+		} else {
+			body = append(body, bson.E{Key: e.Key(), Value: e.Value()})
+		}
+	}
+	raw, err := bson.Marshal(body)
+	return &message{id: replyID, exhaust: true, body: raw}, err == nil
+}
+
 var nextReply atomic.Int32
 
-// appendReply appends the answer to m.
-func appendReply(dst []byte, m *message, reply bson.Raw) []byte {
+// appendReply appends the answer to m, whose id is replyID. more says that another one follows.
+func appendReply(dst []byte, m *message, reply bson.Raw, replyID int32, more bool) []byte {
 	start := len(dst)
 	op := wiremessage.OpMsg
 	if m.legacy {
 		op = wiremessage.OpReply
 	}
-	_, dst = wiremessage.AppendHeaderStart(dst, nextReply.Add(1), m.id, op)
+	_, dst = wiremessage.AppendHeaderStart(dst, replyID, m.id, op)
 	if m.legacy {
 		dst = wiremessage.AppendReplyFlags(dst, 0)
 		dst = wiremessage.AppendReplyCursorID(dst, 0)
 		dst = wiremessage.AppendReplyStartingFrom(dst, 0)
 		dst = wiremessage.AppendReplyNumberReturned(dst, 1)
 	} else {
-		dst = wiremessage.AppendMsgFlags(dst, 0)
+		var flags wiremessage.MsgFlag
+		if more {
+			flags = wiremessage.MoreToCome
+		}
+		dst = wiremessage.AppendMsgFlags(dst, flags)
 		dst = wiremessage.AppendMsgSectionType(dst, wiremessage.SingleDocument)
 	}
 	dst = append(dst, reply...)

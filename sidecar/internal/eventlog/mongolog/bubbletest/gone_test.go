@@ -125,6 +125,7 @@ func TestVoidsCostNothingToLookPast(t *testing.T) {
 		_, err := s.Read(t.Context(), "t", 0, 2, eventlog.Bounds{Events: 1})
 		require.NoError(t, err)
 		for documents := range 2 {
+			synctest.Wait() // what others have begun ends
 			before := s.set.Work()
 			ahead, err := s.Ahead(t.Context(), []eventlog.Hint{{Topic: "t", Head: 1}})
 			if work := s.set.Work().Minus(before); err != nil || len(ahead) != documents || work.Documents != documents || work.Keys > 1 {

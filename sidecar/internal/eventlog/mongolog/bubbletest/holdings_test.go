@@ -103,6 +103,7 @@ func TestALargeTopicIsNotCounted(t *testing.T) {
 		}
 		check := func(when string, want eventlog.Holding) {
 			t.Helper()
+			synctest.Wait()
 			before := set.Work()
 			list, err := other.Holdings(t.Context(), []string{"t"})
 			if err != nil || len(list) != 1 {
