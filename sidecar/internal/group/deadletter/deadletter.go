@@ -38,28 +38,39 @@ const deathsLooked = 4
 // Lookup finds an event, as eventlog.Reader does.
 type Lookup func(ctx context.Context, topic, id string) (*eventlog.Record, error)
 
-// Of finds the dead letter that an event became for the group, in one of the topics; nil if there is none.
+// Of finds the dead letter that an event became for the group, in one of the topics; nil if there is none. The letter of a death
+// stays a while beside that of the next one, which counts.
 func Of(
 	ctx context.Context, rec *eventlog.Record, topics []string, group string, since int64, lookup Lookup,
-) (*wire.EventDeadLetter, error) {
+) (last *wire.EventDeadLetter, err error) {
 	id := FirstID(rec, group, since)
 	for range deathsLooked + 1 {
-		for _, topic := range topics {
-			got, err := lookup(ctx, topic, id)
-			if errors.Is(err, eventlog.ErrNotFound) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
+		got, err := lookUpIn(ctx, topics, id, lookup)
+		if err != nil {
+			return nil, err
+		}
+		if got == nil && last != nil {
+			break
+		}
+		if got != nil {
 			reason, _ := got.Headers.Get(wire.HeaderDeadReason)
 			attempts, _ := got.Headers.Get(wire.HeaderDeadAttempts)
 			n, _ := strconv.Atoi(attempts)
-			return &wire.EventDeadLetter{
+			last = &wire.EventDeadLetter{
 				Topic: got.Topic, ID: got.ID, TS: got.TS, Partition: got.Partition, Seq: got.Seq, Reason: reason, Attempts: n,
-			}, nil
+			}
 		}
 		id = eventlog.NextLetter(id)
+	}
+	return last, nil
+}
+
+// lookUpIn finds an event in one of the topics; nil if there is none.
+func lookUpIn(ctx context.Context, topics []string, id string, lookup Lookup) (*eventlog.Record, error) {
+	for _, topic := range topics {
+		if got, err := lookup(ctx, topic, id); !errors.Is(err, eventlog.ErrNotFound) {
+			return got, err
+		}
 	}
 	return nil, nil
 }
