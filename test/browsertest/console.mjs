@@ -164,6 +164,23 @@ test('a change is reviewed: what it would have refused, and why it is made', asy
   assert.equal((await origin('delivery.max_attempts'))[2], 'default');
 });
 
+test('the buttons of a change stay where they are when its effects come', async () => {
+  let come;
+  const held = new Promise(resolve => { come = resolve; });
+  await page.route('**/effects', async route => {
+    await held;
+    await route.continue();
+  });
+  await visit(`#/policies/${topic}`);
+  await field('publish.rate').fill('20');
+  await button('Review 1 change…').click();
+  await dialog().getByText('Looking at the last hour').waitFor();
+  const place = await button('Save', dialog()).boundingBox();
+  come();
+  await cells(dialog().getByRole('row').filter({hasText: topic}));
+  assert.deepEqual(await button('Save', dialog()).boundingBox(), place);
+});
+
 test('edits that are not saved survive a reload, until they are undone', async () => {
   await visit(`#/policies/${topic}`);
   await field('publish.rate').fill('44');
