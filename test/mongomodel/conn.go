@@ -61,14 +61,12 @@ func (c *conn) run() {
 			continue
 		}
 		replyID := nextReply.Add(1)
-		next, more := msg.next(reply, replyID)
-		out = appendReply(out[:0], msg, reply, replyID, more)
+		next := msg.next(reply, replyID)
+		out = appendReply(out[:0], msg, reply, replyID, next != nil)
 		if _, err := c.Write(out); err != nil {
 			return
 		}
-		if msg = next; !more {
-			msg = nil
-		}
+		msg = next
 	}
 }
 

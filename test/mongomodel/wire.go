@@ -131,15 +131,15 @@ func (m *message) parseLegacy(b []byte) error {
 }
 
 // next is the message that a sender would send after a reply, if that did not come by itself: a hello that waits for a change
-// of what the reply says. False: no further reply comes by itself.
-func (m *message) next(reply bson.Raw, replyID int32) (*message, bool) {
+// of what the reply says. nil: no further reply comes by itself.
+func (m *message) next(reply bson.Raw, replyID int32) *message {
 	version, err := reply.LookupErr("topologyVersion")
 	if !m.exhaust || m.body.Lookup("maxAwaitTimeMS").IsZero() || err != nil {
-		return nil, false
+		return nil
 	}
 	elements, err := m.body.Elements()
 	if err != nil {
-		return nil, false
+		return nil
 	}
 	var body bson.D
 	for _, e := range elements {
@@ -150,7 +150,10 @@ func (m *message) next(reply bson.Raw, replyID int32) (*message, bool) {
 		}
 	}
 	raw, err := bson.Marshal(body)
-	return &message{id: replyID, exhaust: true, body: raw}, err == nil
+	if err != nil {
+		return nil
+	}
+	return &message{id: replyID, exhaust: true, body: raw}
 }
 
 var nextReply atomic.Int32

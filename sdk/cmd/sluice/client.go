@@ -48,11 +48,11 @@ func (c *client) AfterApply(parsed *kong.Context) error {
 	if err := c.checkStore(parsed); err != nil {
 		return err
 	}
-	for flag, address := range map[string]string{
-		"url": c.URL, "replay-url": c.ReplayURL, "ops-url": c.OpsURL, "control-plane-url": c.PlaneURL,
+	for _, given := range []struct{ flag, address string }{
+		{"url", c.URL}, {"replay-url", c.ReplayURL}, {"ops-url", c.OpsURL}, {"control-plane-url", c.PlaneURL},
 	} {
-		if _, err := endpoint.Parse(address); address != "" && err != nil {
-			return program.Usagef("--%s: %w", flag, err)
+		if _, err := endpoint.Parse(given.address); given.address != "" && err != nil {
+			return program.Usagef("--%s: %w", given.flag, err)
 		}
 	}
 	c.token = func(context.Context) (string, error) { return c.Token, nil }

@@ -48,8 +48,8 @@ func (r *memberReader) text(name string, v *value) string {
 	return text
 }
 
-// name reads a text that is not empty where it is given: an empty one is a variable that nobody set.
-func (r *memberReader) name(name string, v *value) string {
+// nonEmpty reads a text that is not empty where it is given: an empty one is a variable that nobody set.
+func (r *memberReader) nonEmpty(name string, v *value) string {
 	text := r.text(name, v)
 	if v.given() && text == "" {
 		r.fail("%s is empty; leave it out or give it a value", name)

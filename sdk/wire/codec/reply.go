@@ -31,13 +31,13 @@ type Reply struct {
 // DecodeReply decodes one text frame of a sidecar. Ops and members that it does not know are no
 // error: a newer sidecar may send them. The reply keeps nothing of text.
 func DecodeReply(text []byte) (*Reply, error) {
-	if r := decodeUsual(text); r != nil {
+	if r := decodeFast(text); r != nil {
 		return r, nil
 	}
 	return decodeAnyReply(text)
 }
 
-// decodeAnyReply is DecodeReply for frames that are not as usual.
+// decodeAnyReply is DecodeReply without the fast path.
 func decodeAnyReply(text []byte) (*Reply, error) {
 	var m answer
 	if err := m.read(text); err != nil {

@@ -174,7 +174,7 @@ func FuzzParseEvent(f *testing.F) {
 func FuzzDecodeReply(f *testing.F) {
 	f.Add(AppendEvent(nil, "t", "g", AppendEventJSON, fullEvent(), 1, 5))
 	f.Add([]byte(`{"op":"OK","results":[{"id":"a","seq":1},{"code":"conflict","msg":"m","fields":[{"field":"f"},1]},2]}`))
-	for _, frame := range usualFrames(fullEvent(), &wire.Event{ID: "x", Topic: "u", Binary: true, Payload: []byte{0}, Spooled: true}) {
+	for _, frame := range sidecarFrames(fullEvent(), &wire.Event{ID: "x", Topic: "u", Binary: true, Payload: []byte{0}, Spooled: true}) {
 		f.Add(frame)
 		f.Add(bytes.ReplaceAll(frame, []byte("1"), []byte("01"))) // no number
 	}
@@ -184,8 +184,8 @@ func FuzzDecodeReply(f *testing.F) {
 		if err == nil && (r == nil || r.Op == "") {
 			t.Fatalf("%q: %+v", text, r)
 		}
-		if usual := decodeUsual(text); usual != nil && (err != nil || !reflect.DeepEqual(usual, r)) {
-			t.Fatalf("%q: the usual way gives\n%+v, the general one\n%+v (%v)", text, usual, r, err)
+		if fast := decodeFast(text); fast != nil && (err != nil || !reflect.DeepEqual(fast, r)) {
+			t.Fatalf("%q: the fast path gives\n%+v, the general one\n%+v (%v)", text, fast, r, err)
 		}
 		ParseErrorBody(500, text)
 	})

@@ -17,7 +17,7 @@ func (r *memberReader) options(o *wire.SubscribeOptions, it *item, allowed uint,
 	}
 	in := &it.opts
 	r.check(checkMembers(in.unknown, in.given(), allowed, optsMembers))
-	o.From = r.name("from", &in.from)
+	o.From = r.nonEmpty("from", &in.from)
 	o.TS = r.optionalNumber("ts", &in.ts, 0, wire.MaxTS)
 	o.AfterID = r.id("afterId", &in.afterID)
 	if r.err == nil && in.positions.given() {
@@ -35,7 +35,7 @@ func (r *memberReader) options(o *wire.SubscribeOptions, it *item, allowed uint,
 	}
 	o.ExactlyOnce = r.flag("exactlyOnce", &in.exactlyOnce)
 	o.AutoAck = r.flag("autoAck", &in.autoAck)
-	if o.Format = r.name("format", &in.format); o.Format != "" && o.Format != wire.FormatEvent && o.Format != wire.FormatCloudEvents {
+	if o.Format = r.nonEmpty("format", &in.format); o.Format != "" && o.Format != wire.FormatEvent && o.Format != wire.FormatCloudEvents {
 		r.fail("format is %s; allowed are event and cloudevents", shown(o.Format))
 	}
 	o.Rebalance = r.flag("rebalance", &in.rebalance)

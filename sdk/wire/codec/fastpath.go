@@ -7,19 +7,19 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// usual reads frames that are as this package appends them: members in that order, and without white space. It compares
+// fastReader reads frames that are as this package appends them: members in that order, and without white space. It compares
 // with the name that comes next, where the general way expects any name, and keeps no place for members that are not
 // there. It refuses nothing: a frame that differs, right or wrong, is left to the general way.
-type usual struct {
+type fastReader struct {
 	scanner
 	differs bool
 	in      memberReader
 }
 
-// decodeUsual decodes a frame of deliveries, or an OK without errors. It returns nil for any other, and where the frame
+// decodeFast decodes a frame of deliveries, or an OK without errors. It returns nil for any other, and where the frame
 // differs.
-func decodeUsual(text []byte) *Reply {
-	u := usual{scanner: scanner{b: text}}
+func decodeFast(text []byte) *Reply {
+	u := fastReader{scanner: scanner{b: text}}
 	r := new(Reply)
 	switch {
 	case u.is(`{"op":"EVENT",`):
@@ -45,7 +45,7 @@ func decodeUsual(text []byte) *Reply {
 }
 
 // is passes over a text, if that comes next.
-func (u *usual) is(text string) bool {
+func (u *fastReader) is(text string) bool {
 	if len(u.b)-u.i < len(text) || string(u.b[u.i:u.i+len(text)]) != text {
 		return false
 	}
@@ -53,14 +53,14 @@ func (u *usual) is(text string) bool {
 	return true
 }
 
-func (u *usual) must(text string) {
+func (u *fastReader) must(text string) {
 	if !u.is(text) {
 		u.differs = true
 	}
 }
 
 // next finds the value that comes next.
-func (u *usual) next() value {
+func (u *fastReader) next() value {
 	v, err := u.value()
 	if err != nil {
 		u.differs = true
@@ -69,7 +69,7 @@ func (u *usual) next() value {
 }
 
 // optional finds a member's value, if that member comes next.
-func (u *usual) optional(name string) (v value) {
+func (u *fastReader) optional(name string) (v value) {
 	if u.is(name) {
 		v = u.next()
 	}
@@ -77,7 +77,7 @@ func (u *usual) optional(name string) (v value) {
 }
 
 // whole reads a number that has only digits.
-func (u *usual) whole() (n int64) {
+func (u *fastReader) whole() (n int64) {
 	start := u.i
 	for ; u.i < len(u.b) && isDigit(u.b[u.i]); u.i++ {
 		n = n*10 + int64(u.b[u.i]-'0')
@@ -89,14 +89,14 @@ func (u *usual) whole() (n int64) {
 }
 
 // optionalWhole reads a member that is such a number, if it comes next.
-func (u *usual) optionalWhole(name string) int64 {
+func (u *fastReader) optionalWhole(name string) int64 {
 	if u.is(name) {
 		return u.whole()
 	}
 	return 0
 }
 
-func (u *usual) names(r *Reply) {
+func (u *fastReader) names(r *Reply) {
 	u.must(`"topic":`)
 	topic := u.next()
 	group := u.optional(`,"group":`)
@@ -105,7 +105,7 @@ func (u *usual) names(r *Reply) {
 	r.Topic, r.Group = u.in.text("topic", &topic), u.in.text("group", &group)
 }
 
-func (u *usual) deliveries(r *Reply) {
+func (u *fastReader) deliveries(r *Reply) {
 	for start := u.i; ; u.must(`,`) {
 		r.Deliveries = append(r.Deliveries, wire.Delivery{})
 		u.must(`{`)
@@ -121,7 +121,7 @@ func (u *usual) deliveries(r *Reply) {
 	}
 }
 
-func (u *usual) delivery(d *wire.Delivery, topic string) {
+func (u *fastReader) delivery(d *wire.Delivery, topic string) {
 	u.must(`"event":{"id":`)
 	u.event(&d.Event, topic)
 	u.must(`},"ctx":{"attempt":`)
@@ -132,7 +132,7 @@ func (u *usual) delivery(d *wire.Delivery, topic string) {
 }
 
 // event reads an event's members, from the value of its id on.
-func (u *usual) event(e *wire.Event, topic string) {
+func (u *fastReader) event(e *wire.Event, topic string) {
 	id := u.next()
 	u.must(`,"ts":`)
 	e.TS = u.whole()
@@ -173,7 +173,7 @@ func (u *usual) event(e *wire.Event, topic string) {
 }
 
 // answer reads what an OK says.
-func (u *usual) answer(r *Reply) {
+func (u *fastReader) answer(r *Reply) {
 	corr := u.optional(`,"corr":`)
 	r.Corr, r.HasCorr = u.in.text("corr", &corr), corr.given()
 	if u.is(`,"id":`) {
@@ -195,7 +195,7 @@ func (u *usual) answer(r *Reply) {
 }
 
 // receipt reads a receipt's members, from the value of its id on.
-func (u *usual) receipt(r *wire.Receipt) {
+func (u *fastReader) receipt(r *wire.Receipt) {
 	id := u.next()
 	r.ID = u.in.text("id", &id)
 	r.TS = u.optionalWhole(`,"ts":`)

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// usualFrames are frames of deliveries and answers as sidecars write them.
-func usualFrames(events ...*wire.Event) (frames [][]byte) {
+// sidecarFrames are frames of deliveries and answers as sidecars write them.
+func sidecarFrames(events ...*wire.Event) (frames [][]byte) {
 	of := events[0]
 	many := AppendEventsStart(nil, of.Topic, "g")
 	var results []wire.ResultItem
@@ -49,16 +49,16 @@ func someEvent(r *rand.Rand) *wire.Event {
 	return e
 }
 
-// TestUsualFrames: what sidecars write takes the short way, and that gives what the general one gives. Where a byte of it
+// TestFastPath: what sidecars write takes the fast path, and that gives what the general one gives. Where a byte of it
 // is changed, both ways agree, or the short one is not taken.
-func TestUsualFrames(t *testing.T) {
+func TestFastPath(t *testing.T) {
 	const bytesOfJSON = `"\{}[]:,0123456789aeu. ` + "\n\xff"
 	atRandom(t, func(t *testing.T, r *rand.Rand) {
-		for _, frame := range usualFrames(someEvent(r), someEvent(r), someEvent(r)) {
+		for _, frame := range sidecarFrames(someEvent(r), someEvent(r), someEvent(r)) {
 			want, err := decodeAnyReply(frame)
-			got := decodeUsual(frame)
+			got := decodeFast(frame)
 			if err != nil || !reflect.DeepEqual(got, want) {
-				t.Fatalf("%s\nthe usual way gives  %+v\nthe general one gives %+v (%v)", frame, got, want, err)
+				t.Fatalf("%s\nthe fast path gives  %+v\nthe general one gives %+v (%v)", frame, got, want, err)
 			}
 			changed := bytes.Clone(frame)
 			changed[r.IntN(len(frame))] = bytesOfJSON[r.IntN(len(bytesOfJSON))]
@@ -66,15 +66,15 @@ func TestUsualFrames(t *testing.T) {
 				changed = append(changed[:cut], changed[cut+1:]...)
 			}
 			want, err = decodeAnyReply(changed)
-			if got := decodeUsual(changed); got != nil && (err != nil || !reflect.DeepEqual(got, want)) {
-				t.Fatalf("%s\nthe usual way gives  %+v\nthe general one gives %+v (%v)", changed, got, want, err)
+			if got := decodeFast(changed); got != nil && (err != nil || !reflect.DeepEqual(got, want)) {
+				t.Fatalf("%s\nthe fast path gives  %+v\nthe general one gives %+v (%v)", changed, got, want, err)
 			}
 		}
 	})
 }
 
-// TestUsualFramesAllocate: an event takes its strings and its payload, and nothing for where they were found.
-func TestUsualFramesAllocate(t *testing.T) {
+// TestFastPathAllocates: an event takes its strings and its payload, and nothing for where they were found.
+func TestFastPathAllocates(t *testing.T) {
 	e := &wire.Event{ID: "0197c6a2-7e6b-7cc0-9a51-0242ac120002", TS: 5, Topic: "orders", Seq: 2, Key: "k", Payload: []byte(`{"a":1}`)}
 	frame := AppendEventsStart(nil, "orders", "g")
 	for range 100 {
